@@ -1,0 +1,13 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace hvs {
+
+// Adds `cuda_runtime() -> dict | None` to the module: None in a build without
+// CUDA, else "toolkit" and "driver" (text such as "13.0"; "driver" is None
+// where there is no driver), "devices" (a list of dicts with "name" and
+// "compute_capability") and "problem" (text, or None).
+void register_cuda_runtime(pybind11::module_& module);
+
+}  // namespace hvs

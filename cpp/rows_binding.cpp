@@ -1,0 +1,208 @@
+#include "rows_binding.hpp"
+
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "instruction_set.hpp"
+#include "pack_rows.hpp"
+#include "row_header.hpp"
+#include "unpack_rows.hpp"
+
+namespace hvs {
+namespace {
+
+namespace py = pybind11;
+
+using cpu::ElementType;
+using cpu::InstructionSet;
+using cpu::RowCode;
+
+// Far above any machine's memory, and low enough that no product of sizes below
+// overflows.
+constexpr int64_t kMaxElements = int64_t{1} << 56;
+
+[[noreturn]] void refuse(const char* argument,
+                         const std::string& expected,
+                         const std::string& got) {
+  throw py::value_error(
+      "_native: expected " + expected + " for '" + argument + "', got " + got +
+      ". Call horovod_sylvie.ops.pack_rows, which prepares it.");
+}
+
+void check_size(const char* argument, int64_t size, int64_t expected) {
+  if (size != expected) {
+    refuse(argument, std::to_string(expected), std::to_string(size));
+  }
+}
+
+// Checks a [num_rows, width] array: both counts, and that their product is a
+// size.
+void check_shape(const char* argument, int64_t num_rows, int64_t width) {
+  if (num_rows < 0 || width < 1 || num_rows > kMaxElements / width) {
+    refuse(argument, "a shape [rows >= 0, features >= 1]",
+           "[" + std::to_string(num_rows) + ", " + std::to_string(width) + "]");
+  }
+}
+
+void check_bits(int bits) {
+  if (bits != 1 && bits != 2 && bits != 4 && bits != 8) {
+    refuse("bits", "1, 2, 4 or 8", std::to_string(bits));
+  }
+}
+
+ElementType to_element_type(const char* argument, const std::string& name) {
+  if (name == "float32") {
+    return ElementType::kFloat32;
+  }
+  if (name == "float16") {
+    return ElementType::kFloat16;
+  }
+  if (name == "bfloat16") {
+    return ElementType::kBFloat16;
+  }
+  refuse(argument, "'float32', 'float16' or 'bfloat16'", "'" + name + "'");
+}
+
+RowCode to_row_code(const std::string& name, int bits) {
+  if (name == "minmax") {
+    return RowCode::kMinMax;
+  }
+  if (name == "centroid" && bits == 1) {
+    return RowCode::kCentroid;
+  }
+  refuse("code", "'minmax', or with 1 bit 'centroid'",
+         "'" + name + "' with " + std::to_string(bits) + " bits");
+}
+
+InstructionSet to_instruction_set(const std::optional<std::string>& name) {
+  const InstructionSet best = cpu::best_instruction_set();
+  if (!name) {
+    return best;
+  }
+  for (const InstructionSet known :
+       {InstructionSet::kBaseline, InstructionSet::kAvx2,
+        InstructionSet::kAvx512}) {
+    if (*name == cpu::instruction_set_name(known) && known <= best) {
+      return known;
+    }
+  }
+  refuse("instruction_set",
+         std::string("None or one up to '") + cpu::instruction_set_name(best) +
+             "'",
+         "'" + *name + "'");
+}
+
+template <typename Pointer>
+Pointer to_pointer(uint64_t address) {
+  return reinterpret_cast<Pointer>(static_cast<uintptr_t>(address));
+}
+
+py::tuple pack_rows(uint64_t rows,
+                    const std::string& dtype,
+                    int64_t num_rows,
+                    int64_t num_features,
+                    int64_t row_stride,
+                    uint64_t index,
+                    int64_t num_packed,
+                    int bits,
+                    const std::string& code,
+                    uint64_t key,
+                    uint64_t out,
+                    int64_t out_bytes,
+                    int num_threads,
+                    const std::optional<std::string>& instruction_set) {
+  check_bits(bits);
+  check_shape("rows", num_rows, num_features);
+  check_shape("index", num_packed, num_features);
+  if (row_stride < 0 || row_stride > kMaxElements / (num_rows + 1)) {
+    refuse("row_stride", "a stride >= 0", std::to_string(row_stride));
+  }
+  check_size("out_bytes", out_bytes,
+             num_packed * (kHeaderBytes + code_bytes(num_features, bits)));
+  if (index == 0) {
+    check_size("num_packed", num_packed, num_rows);
+  }
+  const cpu::PackArguments arguments = {to_pointer<const void*>(rows),
+                                        to_element_type("dtype", dtype),
+                                        num_rows,
+                                        num_features,
+                                        row_stride,
+                                        to_pointer<const int64_t*>(index),
+                                        num_packed,
+                                        bits,
+                                        to_row_code(code, bits),
+                                        key,
+                                        to_pointer<uint8_t*>(out)};
+  const InstructionSet chosen = to_instruction_set(instruction_set);
+  cpu::PackResult result;
+  {
+    const py::gil_scoped_release release;
+    result = cpu::pack_rows(arguments, num_threads, chosen);
+  }
+  return py::make_tuple(result.bad_index_position, result.num_nonfinite,
+                        result.first_nonfinite_row);
+}
+
+py::tuple unpack_rows(uint64_t payload,
+                      int64_t payload_bytes,
+                      int64_t num_packed,
+                      int64_t num_features,
+                      int bits,
+                      uint64_t index,
+                      int64_t num_unpacked,
+                      uint64_t out,
+                      const std::string& dtype,
+                      int num_threads,
+                      const std::optional<std::string>& instruction_set) {
+  check_bits(bits);
+  check_shape("payload", num_packed, num_features);
+  check_shape("index", num_unpacked, num_features);
+  check_size("payload_bytes", payload_bytes,
+             num_packed * (kHeaderBytes + code_bytes(num_features, bits)));
+  if (index == 0) {
+    check_size("num_unpacked", num_unpacked, num_packed);
+  }
+  const cpu::UnpackArguments arguments = {to_pointer<const uint8_t*>(payload),
+                                          num_packed,
+                                          num_features,
+                                          bits,
+                                          to_pointer<const int64_t*>(index),
+                                          num_unpacked,
+                                          to_pointer<void*>(out),
+                                          to_element_type("dtype", dtype)};
+  const InstructionSet chosen = to_instruction_set(instruction_set);
+  cpu::UnpackResult result;
+  {
+    const py::gil_scoped_release release;
+    result = cpu::unpack_rows(arguments, num_threads, chosen);
+  }
+  return py::make_tuple(result.bad_index_position, result.corrupt_row,
+                        result.num_nonfinite, result.first_nonfinite_row);
+}
+
+}  // namespace
+
+void register_rows(py::module_& module) {
+  module.def(
+      "instruction_set",
+      [] { return cpu::instruction_set_name(cpu::best_instruction_set()); },
+      "Name the vector instructions that the kernels use on this machine.");
+  module.def("pack_rows", &pack_rows, py::kw_only(), py::arg("rows"),
+             py::arg("dtype"), py::arg("num_rows"), py::arg("num_features"),
+             py::arg("row_stride"), py::arg("index"), py::arg("num_packed"),
+             py::arg("bits"), py::arg("code"), py::arg("key"), py::arg("out"),
+             py::arg("out_bytes"), py::arg("num_threads"),
+             py::arg("instruction_set") = py::none(),
+             "Gather, quantise and pack rows; see _native.pyi.");
+  module.def("unpack_rows", &unpack_rows, py::kw_only(), py::arg("payload"),
+             py::arg("payload_bytes"), py::arg("num_packed"),
+             py::arg("num_features"), py::arg("bits"), py::arg("index"),
+             py::arg("num_unpacked"), py::arg("out"), py::arg("dtype"),
+             py::arg("num_threads"), py::arg("instruction_set") = py::none(),
+             "Gather and decode packed rows; see _native.pyi.");
+}
+
+}  // namespace hvs
