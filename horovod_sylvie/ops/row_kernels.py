@@ -1,0 +1,107 @@
+"""The calls of the native row kernels, on arguments that are checked: tensors to addresses.
+
+Shapes: N rows, B packed rows, M rows of payload, n unpacked rows, F features.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from .native import native_or_none, warn_slow
+
+_DTYPE_NAMES: Final = MappingProxyType(
+    {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+)
+
+
+def native_for(device: torch.device) -> Any | None:
+    """Return the library that has the kernels for a device, or None, logged once, without one."""
+    if device.type != "cpu":
+        warn_slow(f"there is no kernel yet for packing rows on {device.type!r} tensors")
+        return None
+    return native_or_none()
+
+
+def pack_rows(
+    native: Any,
+    rows: Tensor,
+    index: Tensor | None,
+    *,
+    bits: int,
+    code: str,
+    key: int,
+    out: Tensor,
+    instruction_set: str | None = None,
+) -> tuple[int, int, int]:
+    """Call `_native.pack_rows`, whose stub says what it returns.
+
+    Args:
+        native: The native library.
+        rows: [N, F], float32, float16 or bfloat16.
+        index: [B], int64, or None.
+        bits: 1, 2, 4 or 8.
+        code: "minmax" or "centroid".
+        key: In [0, 2**64).
+        out: Written. [B, packed_row_bytes(F, bits)], uint8.
+        instruction_set: Forces one; None for the best. For tests and benchmarks.
+    """
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    index = None if index is None else index.contiguous()
+    outcome: tuple[int, int, int] = native.pack_rows(
+        rows=rows.data_ptr(),
+        dtype=_DTYPE_NAMES[rows.dtype],
+        num_rows=rows.shape[0],
+        num_features=rows.shape[1],
+        row_stride=rows.stride(0),
+        index=0 if index is None else index.data_ptr(),
+        num_packed=out.shape[0],
+        bits=bits,
+        code=code,
+        key=key,
+        out=out.data_ptr(),
+        out_bytes=out.nbytes,
+        num_threads=torch.get_num_threads(),
+        instruction_set=instruction_set,
+    )
+    return outcome
+
+
+def unpack_rows(
+    native: Any,
+    payload: Tensor,
+    index: Tensor | None,
+    *,
+    bits: int,
+    out: Tensor,
+    instruction_set: str | None = None,
+) -> tuple[int, int, int, int]:
+    """Call `_native.unpack_rows`, whose stub says what it returns.
+
+    Args:
+        native: The native library.
+        payload: [M, packed_row_bytes(F, bits)], uint8.
+        index: [n], int64, or None.
+        bits: 1, 2, 4 or 8.
+        out: Written. [n, F], float32, float16 or bfloat16.
+        instruction_set: Forces one; None for the best. For tests and benchmarks.
+    """
+    index = None if index is None else index.contiguous()
+    outcome: tuple[int, int, int, int] = native.unpack_rows(
+        payload=payload.data_ptr(),
+        payload_bytes=payload.nbytes,
+        num_packed=payload.shape[0],
+        num_features=out.shape[1],
+        bits=bits,
+        index=0 if index is None else index.data_ptr(),
+        num_unpacked=out.shape[0],
+        out=out.data_ptr(),
+        dtype=_DTYPE_NAMES[out.dtype],
+        num_threads=torch.get_num_threads(),
+        instruction_set=instruction_set,
+    )
+    return outcome

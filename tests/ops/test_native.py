@@ -1,0 +1,81 @@
+"""Loading the native library, and the twin that runs, logged once, where it cannot be loaded."""
+
+from __future__ import annotations
+
+import logging
+import types
+
+import pytest
+import torch
+
+from horovod_sylvie.ops import native, row_kernels
+from horovod_sylvie.ops.pack_rows import pack_rows, unpack_rows
+
+from .row_cases import pack_twin
+
+
+@pytest.fixture(autouse=True)
+def forgotten_library():
+    """Let each test load for itself, and the tests after it too."""
+    caches = (native.load_native, native.native_or_none, native.warn_slow)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def break_import(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
+    def import_module(name: str) -> object:
+        assert name == "horovod_sylvie._native"
+        if isinstance(module, Exception):
+            raise module
+        return module
+
+    monkeypatch.setattr(native.importlib, "import_module", import_module)
+
+
+def test_load_native_twice_is_one_module_with_a_known_instruction_set():
+    loaded = native.native_or_none()
+    if loaded is None:
+        pytest.skip("needs the native library, which is not built")
+    assert loaded is native.load_native()
+    assert loaded.instruction_set() in ("baseline", "avx2", "avx512")
+
+
+def test_load_native_built_from_other_sources_raises(monkeypatch: pytest.MonkeyPatch):
+    break_import(monkeypatch, types.SimpleNamespace(INTERFACE_VERSION=0))
+    with pytest.raises(ImportError, match=r"expected interface version \d+ .* got 0.*pip install"):
+        native.load_native()
+
+
+def test_rows_without_native_library_take_the_twin_and_log_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    break_import(monkeypatch, ImportError("no such file: _native.so"))
+    rows = torch.randn(5, 9)
+    expected, _ = pack_twin(rows, None, 1, "minmax")
+    packed = torch.empty_like(expected)
+    decoded = torch.empty(5, 9)
+    with caplog.at_level(logging.WARNING, logger="horovod_sylvie.ops.native"):
+        for _ in range(3):
+            pack_rows(rows, None, bits=1, key=0xFEDCBA9876543210, out=packed)
+            unpack_rows(packed, None, num_features=9, bits=1, out=decoded)
+    assert torch.equal(packed, expected)
+    assert len(caplog.records) == 1
+    text = caplog.records[0].getMessage()
+    assert "slower plain-PyTorch code runs" in text
+    assert "no such file: _native.so" in text
+    assert native.REBUILD_COMMAND in text
+
+
+def test_rows_on_a_device_without_kernel_take_the_twin_and_log_once(
+    caplog: pytest.LogCaptureFixture,
+):
+    with caplog.at_level(logging.WARNING, logger="horovod_sylvie.ops.native"):
+        assert row_kernels.native_for(torch.device("cuda", 0)) is None
+        assert row_kernels.native_for(torch.device("cuda", 1)) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "horovod_sylvie: slower plain-PyTorch code runs, because there is no kernel yet for "
+        "packing rows on 'cuda' tensors"
+    ]
