@@ -1,0 +1,1 @@
+"""Ranks and bytes: the communicator protocol and its implementations."""
