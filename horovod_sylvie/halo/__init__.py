@@ -1,0 +1,1 @@
+"""Graph partitions and the exchange of halo rows between them."""
