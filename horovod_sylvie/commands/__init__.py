@@ -1,0 +1,1 @@
+"""The commands of `python -m horovod_sylvie`, one module each."""
