@@ -1,0 +1,76 @@
+"""The examples do what their help says, on real ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launcher import horovodrun
+
+pytest.importorskip("horovod", reason="needs Horovod: python -m horovod_sylvie install-horovod")
+pytestmark = [pytest.mark.launcher, pytest.mark.timeout(120)]
+
+GRAPH = "synthetic:nodes=900,degree=10,classes=5,features=24,mixing=0.2,noise=2,seed=3"
+
+
+def train(tmp_path: Path, num_ranks: int, options: str, data: object = GRAPH) -> dict[str, Any]:
+    json_file = tmp_path / "run.json"
+    job = horovodrun(
+        num_ranks,
+        "examples/full_graph.py",
+        *["--data", data, "--json", json_file, *options.split()],
+        timeout_s=100,
+    )
+    assert job.returncode == 0, job.output
+    assert "test accuracy" in job.output
+    figures: dict[str, Any] = json.loads(json_file.read_text())
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "options", "ratio"),
+    [
+        (1, "--model gcn --codec full", None),
+        (2, "--model sage --codec 1 --hidden 256 --norm layer", 27),
+        (3, "--model gat --codec half", 1.9),
+        (4, "--model gin --codec 1 --code centroid --hidden 256", 27),
+    ],
+)
+def test_full_graph_learns_and_reports(
+    tmp_path: Path, num_ranks: int, options: str, ratio: float | None
+) -> None:
+    epochs = 12
+    figures = train(tmp_path, num_ranks, f"{options} --layers 3 --epochs {epochs} --dropout 0.1")
+    assert figures["ranks"] == num_ranks
+    assert len(figures["loss"]) == len(figures["epoch_s"]) == epochs
+    assert figures["loss"][-1] < 0.8 * figures["loss"][0]
+    assert figures["test_accuracy"] > 0.4  # chance is 0.2
+    assert 0 <= figures["val_accuracy"] <= 1
+    sent, full = (
+        figures["bytes_sent_per_epoch"],
+        figures["bytes_full_precision_per_epoch"],
+    )
+    if ratio is None:
+        assert sent == full == 0
+    else:
+        assert full / sent >= ratio
+    assert figures["options"]["model"] == options.split()[1]
+
+
+def test_full_graph_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
+    options = "--model sage --codec 1 --epochs 4 --parts-dir"
+    first = train(tmp_path, 2, f"{options} {tmp_path / 'kept'}")
+    again = train(tmp_path, 2, options.replace(" --parts-dir", ""), tmp_path / "kept" / "2-parts")
+    assert first["loss"] == again["loss"]
+    assert first["test_accuracy"] == again["test_accuracy"]
+
+
+def test_full_graph_on_broken_input_says_so_on_every_rank(tmp_path: Path) -> None:
+    broken = tmp_path / "graph.npz"
+    broken.write_bytes(b"PK\x03\x04 no archive")
+    job = horovodrun(2, "examples/full_graph.py", "--data", broken, timeout_s=60)
+    assert job.returncode not in (0, None), job.output
+    assert "graph.npz" in job.output

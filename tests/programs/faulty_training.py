@@ -1,0 +1,75 @@
+"""One rank misbehaves in training; what do the others say, and do they end?
+
+Run by tests/launched/test_faults.py: faulty_training.py DIRECTORY FAULT. Rank 1 is the faulty one.
+A rank that ends with an error prints it in one line and then leaves at once, as a script should.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import horovod.torch as hvd
+import torch
+
+from horovod_sylvie.comm.agreement import together
+from horovod_sylvie.comm.horovod import HorovodCommunicator
+from horovod_sylvie.halo.codec import FullPrecision, OneBit
+from horovod_sylvie.halo.convert import convert_model
+from horovod_sylvie.halo.exchange import HaloExchange
+from horovod_sylvie.halo.objective import loss_share
+from horovod_sylvie.partition.loader import load_partition
+from tests import reference_training as reference
+
+FAULTY, EPOCH = 1, 3
+
+
+def misbehave(fault: str, epoch: int, model: torch.nn.Module) -> None:
+    """Do on the faulty rank what the fault says."""
+    if hvd.rank() != FAULTY or epoch != EPOCH:
+        return
+    if fault == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "raises":
+        raise ZeroDivisionError("one rank divides by zero")
+    if fault == "stalls":
+        threading.Event().wait()
+    if fault == "nan":
+        for parameter in model.parameters():
+            parameter.data.fill_(torch.nan)
+
+
+def main() -> None:
+    directory, fault = Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    hvd.init()
+    comm = HorovodCommunicator()
+    with together(comm, "loading the partition"):
+        part = load_partition(directory, comm.rank, comm.size)
+    odd = hvd.rank() == FAULTY
+    codec = FullPrecision() if fault == "codec" and odd else OneBit()
+    halo = HaloExchange(part, codec, comm=comm)
+    model = reference.Network("gin" if fault == "model" and odd else "sage", batch_norm=False)
+    convert_model(model, halo)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        named_parameters=model.named_parameters(),
+        op=hvd.Sum,
+    )
+    for epoch in range(6):
+        optimizer.zero_grad()
+        misbehave(fault, epoch, model)
+        loss_share(model(part.x, part.edge_index), part).backward()
+        optimizer.step()
+    print(f"rank {hvd.rank()} trained to the end", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:
+        print(f"rank {hvd.rank()} says: {type(error).__name__}: {error}", flush=True)
+        os._exit(1)
