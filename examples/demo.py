@@ -23,10 +23,10 @@ EXAMPLE = Path(__file__).with_name("full_graph.py")
 
 def run(parts: Path, codec: str, json_file: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Train under horovodrun and return the figures."""
-    options = f"--model sage --layers 3 --hidden 256 --norm layer --epochs {args.epochs} --seed 1"
+    options = "--model sage --layers 3 --hidden 256 --norm layer --lr 0.003 --dropout 0.3 --seed 1"
     command = [Path(sys.executable).with_name("horovodrun"), "--gloo", "-np", args.ranks]
     command += [sys.executable, EXAMPLE, "--data", parts, "--codec", codec, "--json", json_file]
-    command += options.split()
+    command += [*options.split(), "--epochs", args.epochs]
     print(f"\n$ {' '.join(str(part) for part in command)}", flush=True)
     subprocess.run([str(part) for part in command], check=True)
     figures: dict[str, Any] = json.loads(json_file.read_text())
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument(
-        "--data", default="synthetic:nodes=8000,degree=12,classes=10,mixing=0.35,noise=6,seed=1"
+        "--data", default="synthetic:nodes=8000,degree=12,classes=8,mixing=0.3,noise=1.2,seed=1"
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
