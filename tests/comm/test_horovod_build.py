@@ -37,6 +37,7 @@ def built_for(folder: Path, torch: str) -> None:
 
 def test_require_without_horovod_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "horovod", None)
+    monkeypatch.delitem(sys.modules, "horovod.torch", raising=False)  # imported by another test
     with pytest.raises(ImportError, match=rf"is not installed\. Run: {COMMAND}"):
         require_horovod()
 

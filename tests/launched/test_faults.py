@@ -24,7 +24,9 @@ def parts(tmp_path: Path) -> Path:
     return tmp_path / "parts"
 
 
-def run(parts: Path, fault: str, *, num_ranks: int = NUM_RANKS) -> tuple[Job, dict[int, str]]:
+def run(
+    parts: Path, fault: str, *, num_ranks: int = NUM_RANKS, deadline_s: int = 5
+) -> tuple[Job, dict[int, str]]:
     """Run the faulty training; return the job and what each rank said last."""
     job = horovodrun(
         num_ranks,
@@ -32,7 +34,7 @@ def run(parts: Path, fault: str, *, num_ranks: int = NUM_RANKS) -> tuple[Job, di
         parts,
         fault,
         timeout_s=90,
-        HVS_TIMEOUT_S="5",
+        HVS_TIMEOUT_S=str(deadline_s),
     )
     assert job.returncode is not None, f"hangs: {job.output}"
     assert "trained to the end" not in job.output, job.output
@@ -64,6 +66,12 @@ def test_rank_that_stalls_is_named_by_the_operation_that_waits(parts: Path) -> N
         timed_out = r"'sylvie\.halo\.convs\.1\.forward' was not completed within 5 s\. Pending"
         assert re.search(timed_out, text) or "Another rank ended" in text, text
     assert any("was not completed within 5 s" in text for text in said.values())
+
+
+def test_wait_is_interrupted_long_before_its_deadline(parts: Path) -> None:
+    job, said = run(parts, "interrupted", deadline_s=300)  # the job itself may take 90
+    assert job.returncode != 0
+    assert any(text.startswith("KeyboardInterrupt") for text in said.values()), job.output
 
 
 def test_rank_with_nan_rows_makes_every_rank_name_it(parts: Path) -> None:

@@ -28,14 +28,19 @@ FAULTY, EPOCH = 1, 3
 
 
 def misbehave(fault: str, epoch: int, model: torch.nn.Module) -> None:
-    """Do on the faulty rank what the fault says."""
-    if hvd.rank() != FAULTY or epoch != EPOCH:
+    """Do what the fault says, on the faulty rank unless it is said otherwise."""
+    if epoch != EPOCH:
+        return
+    if fault == "interrupted" and hvd.rank() != FAULTY:
+        # Ctrl-C, a moment after this rank has begun to wait for the one that stalls
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    if hvd.rank() != FAULTY:
         return
     if fault == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "raises":
         raise ZeroDivisionError("one rank divides by zero")
-    if fault == "stalls":
+    if fault in ("stalls", "interrupted"):
         threading.Event().wait()
     if fault == "nan":
         for parameter in model.parameters():
@@ -70,6 +75,6 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         print(f"rank {hvd.rank()} says: {type(error).__name__}: {error}", flush=True)
         os._exit(1)

@@ -63,6 +63,15 @@ def check_mistakes_raise_before_submission(comm: Communicator) -> None:
         handle.wait()
 
 
+def check_deadlines_are_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="positive number of seconds for 'timeout_s', got -1"):
+        HorovodCommunicator(timeout_s=-1)
+    monkeypatch.setenv("HVS_TIMEOUT_S", "soon")
+    with pytest.raises(ValueError, match="positive number of seconds for 'HVS_TIMEOUT_S', got 'so"):
+        HorovodCommunicator()
+    HorovodCommunicator(timeout_s=1)  # an argument goes before the variable
+
+
 def check_wait_ends_soon_after_the_operation(comm: Communicator) -> None:
     handle = comm.allreduce(torch.ones(1), name="late") if comm.rank else None
     if handle is not None and comm.size > 1:
@@ -139,6 +148,8 @@ def main() -> None:
     torch.set_num_threads(1)
     hvd.init()
     comm = HorovodCommunicator(timeout_s=60)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        check_deadlines_are_validated(monkeypatch)
     checks = {
         "results": lambda: check_results_by_hand(comm),
         "order": lambda: check_order_of_submission_does_not_matter(comm),
