@@ -10,23 +10,17 @@ Shapes: I inner rows, H halo rows.
 from __future__ import annotations
 
 import hashlib
-import inspect
-from typing import Any, Final
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
-from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, MessagePassing, SAGEConv
+from torch_geometric.nn import MessagePassing
 
 from ..comm.agreement import require_agreement, together
 from .batch_norm import SynchronizedBatchNorm
 from .exchange import HaloExchange
-from .gcn_norm import gcn_norm
-from .refusals import hops_allowed, inner_refusal, refusal
-
-# These take (source rows, target rows), compute for targets only, and apply nothing to sources
-# that they would not apply anyway; the others compute halo rows too, which are then dropped.
-_BIPARTITE: Final = (SAGEConv, GraphConv, GINConv, GINEConv)
+from .hook import HaloHook, is_bipartite
+from .refusals import inner_refusal, refusal
 
 
 def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
@@ -37,7 +31,8 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
 
     `BatchNorm1d` (also inside PyG's `BatchNorm`) is replaced by one that is synchronised over all
     ranks; it shares the parameters. A `GCNConv` that normalises is given weights from global
-    degrees, and its own `normalize` is switched off.
+    degrees, and its own `normalize` is switched off. A convolution that is not PyG's own is tried
+    at its first call: it must look at no more than a node's own in-edges and their sources.
 
     Args:
         model: The model; modified in place.
@@ -63,7 +58,7 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
         advice="Build the same model with the same options on every rank.",
     )
     for name, convolution in convolutions.items():
-        hook = _HaloHook(convolution, halo, name)
+        hook = HaloHook(convolution, halo, name)
         convolution.register_forward_pre_hook(hook.before, with_kwargs=True)
         convolution.register_forward_hook(hook.after)
         convolution.register_propagate_forward_pre_hook(hook.count_propagation)
@@ -89,7 +84,7 @@ def _find_convolutions(model: nn.Module) -> dict[str, MessagePassing]:
             if isinstance(module, MessagePassing):
                 convolutions[label] = module
         else:
-            sees_halo_rows = not _is_bipartite(convolutions[owner])
+            sees_halo_rows = not is_bipartite(convolutions[owner])
             reason = inner_refusal(module, sees_halo_rows=sees_halo_rows)
         if reason is not None:
             problems.append(f"'{label}' ({type(module).__name__}): {reason}")
@@ -120,12 +115,8 @@ def _check_ready(model: nn.Module, convolutions: dict[str, MessagePassing]) -> N
             )
 
 
-def _is_bipartite(convolution: MessagePassing) -> bool:
-    return any(type(convolution).forward is kind.forward for kind in _BIPARTITE)
-
-
 def _is_halo_hook(hook: Any) -> bool:
-    return isinstance(getattr(hook, "__self__", None), _HaloHook)
+    return isinstance(getattr(hook, "__self__", None), HaloHook)
 
 
 def _description(model: nn.Module) -> str:
@@ -146,107 +137,3 @@ def _with_synchronized_batch_norm(model: nn.Module, halo: HaloExchange) -> nn.Mo
             parent, _, name = layer.rpartition(".")
             setattr(model.get_submodule(parent), name, replaced[id(module)])
     return model
-
-
-class _HaloHook:
-    """The hooks of one convolution."""
-
-    def __init__(self, convolution: MessagePassing, halo: HaloExchange, layer: str) -> None:
-        self._halo = halo
-        self._layer = layer
-        self._bipartite = _is_bipartite(convolution)
-        self._signature = inspect.signature(type(convolution).forward)
-        self._num_propagations = 0
-        self._norm: tuple[Tensor, Tensor] | None = None
-        if isinstance(convolution, GCNConv) and convolution.normalize:
-            self._norm = gcn_norm(
-                halo.partition,
-                improved=convolution.improved,
-                add_self_loops=convolution.add_self_loops,
-            )
-            convolution.normalize = False
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _HaloHook:
-        """Share: a copy of a model is of the same partition."""
-        return self
-
-    def before(
-        self, convolution: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Append halo rows to `x`."""
-        given = dict(self._signature.bind(convolution, *args, **kwargs).arguments)
-        del given[next(iter(given))]  # self
-        self._check(given)
-        self._num_propagations = 0
-        x = given["x"]
-        extended = self._halo.extend(x, layer=self._layer, training=convolution.training)
-        given["x"] = (extended, x) if self._bipartite else extended
-        if self._norm is not None:
-            self._check_norm_arguments(given)
-            given["edge_index"], weight = self._norm
-            given["edge_weight"] = weight.to(x.dtype)
-        return (), given
-
-    def after(self, convolution: MessagePassing, args: tuple[Any, ...], output: Any) -> Any:
-        """Keep the inner rows."""
-        if self._bipartite:
-            return output
-        if isinstance(output, tuple):  # (rows, (edges, attention)), as attention layers return
-            return (output[0][: self._halo.plan.num_inner], *output[1:])
-        return output[: self._halo.plan.num_inner]
-
-    def count_propagation(self, convolution: MessagePassing, inputs: Any) -> None:
-        """Refuse a second hop: its halo rows would be stale."""
-        self._num_propagations += 1
-        if self._num_propagations > 1 and not hops_allowed(convolution):
-            raise TypeError(
-                f"'{self._layer}' ({type(convolution).__name__}) propagates more than once in one "
-                "call. The second hop would read halo rows that were not exchanged. Use one "
-                "single-hop convolution per hop."
-            )
-
-    def _check(self, given: dict[str, Any]) -> None:
-        x = given.get("x")
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"'{self._layer}': expected one tensor of inner rows for 'x', got "
-                f"{type(x).__name__}. A converted layer makes pairs of rows by itself."
-            )
-        edge_index = given.get("edge_index")
-        if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-            raise TypeError(
-                f"'{self._layer}': expected the partition's edge_index [2, E] for 'edge_index', "
-                f"got {type(edge_index).__name__}. Sparse adjacency matrices are not supported."
-            )
-        num_inner = self._halo.plan.num_inner
-        for name, value in given.items():
-            if name in ("x", "edge_index", "return_attention_weights") or value is None:
-                continue
-            if name == "size":
-                raise ValueError(f"'{self._layer}': expected None for 'size', got {value}.")
-            if name not in ("edge_weight", "edge_attr", "edge_type"):
-                raise ValueError(
-                    f"'{self._layer}': expected None for '{name}', got {type(value).__name__}; "
-                    f"only 'x' is given halo rows ({num_inner} inner rows here)."
-                )
-
-    def _check_norm_arguments(self, given: dict[str, Any]) -> None:
-        partition = self._halo.partition
-        if not _same(given["edge_index"], partition.edge_index):
-            raise ValueError(
-                f"'{self._layer}': expected partition.edge_index for 'edge_index' of a GCNConv "
-                "that normalises, got other edges, whose global degrees are unknown. Construct it "
-                "with normalize=False and pass weights that you normalised."
-            )
-        if not _same(given.get("edge_weight"), partition.edge_weight):
-            raise ValueError(
-                f"'{self._layer}': expected partition.edge_weight for 'edge_weight' of a GCNConv "
-                "that normalises, got something else. Pass part.edge_weight, which is None for a "
-                "graph without weights."
-            )
-
-
-def _same(given: Tensor | None, known: Tensor | None) -> bool:
-    if given is None or known is None:
-        return given is known
-    return given.shape == known.shape and given.data_ptr() == known.data_ptr()

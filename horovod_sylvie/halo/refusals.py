@@ -123,7 +123,12 @@ def _convolution_refusal(module: MessagePassing) -> str | None:
     argument_refusal = _arguments_refusal(module)
     if argument_refusal is not None:
         return argument_refusal
-    uses_degrees = _NEIGHBOUR_DEGREES & set(type(module).forward.__code__.co_names)
+    if isinstance(module, GCNConv) and module.normalize and not _takes(module, "edge_weight"):
+        return (
+            "it normalises by its neighbours' degrees, and its forward takes no edge_weight to be "
+            "given global ones; add that argument, or construct it with normalize=False"
+        )
+    uses_degrees = _NEIGHBOUR_DEGREES & set(_code_names(module))
     if uses_degrees and not isinstance(module, GCNConv) and getattr(module, "normalize", True):
         return (
             "it normalises by its neighbours' degrees, which a rank sees in part; construct it "
@@ -132,6 +137,16 @@ def _convolution_refusal(module: MessagePassing) -> str | None:
     if getattr(module, "cached", False) and not isinstance(module, GCNConv):
         return "it caches its result; construct it with cached=False"
     return None
+
+
+def _code_names(module: MessagePassing) -> tuple[str, ...]:
+    """Return the names that the forward of a convolution mentions, where it is a function."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return () if code is None else code.co_names
+
+
+def _takes(module: MessagePassing, argument: str) -> bool:
+    return argument in inspect.signature(type(module).forward).parameters
 
 
 def _arguments_refusal(module: MessagePassing) -> str | None:
