@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from matplotlib import pyplot
 from tqdm import tqdm
 
 import horovod_sylvie as hvs
@@ -46,6 +47,7 @@ CODECS: Final = MappingProxyType(
         "one bit, centroid": "--codec 1 --code centroid",
     }
 )
+COLOURS: Final = ("black", "tab:orange", "tab:blue")
 
 
 def train(
@@ -117,6 +119,24 @@ def difference(values: dict[str, float], base: dict[str, float]) -> str:
     return f"{statistics.mean(differences):+.2f} ± {error:.2f}"
 
 
+def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
+    """Draw the loss curves, a panel per graph, a line per seed, a colour per codec."""
+    figure, panels = pyplot.subplots(1, len(RECIPES), figsize=(12, 3.6), constrained_layout=True)
+    for panel, graph in zip(panels, RECIPES, strict=True):
+        for colour, codec in zip(COLOURS, CODECS, strict=True):
+            prefix = f"{graph}|{codec}|"
+            runs = [run for key, run in results.items() if key.startswith(prefix)]
+            for number, run in enumerate(runs):
+                label = codec if number == 0 else None
+                epochs = range(1, len(run["loss"]) + 1)
+                panel.plot(epochs, run["loss"], color=colour, alpha=0.6, linewidth=1, label=label)
+        panel.set(title=graph, xlabel="epoch", yscale="log")
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("training loss")
+    panels[-1].legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(
@@ -127,9 +147,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--only", choices=list(RECIPES), nargs="+", default=list(RECIPES))
+    parser.add_argument("--plot", type=Path, help="draw the loss curves to this file")
     parser.add_argument("--codecs", choices=list(CODECS), nargs="+", default=list(CODECS))
     args = parser.parse_args()
-    results = json.loads(args.results.read_text()) if args.results.exists() else {}
+    recipes = {graph: f"{COMMON} {RECIPES[graph]}, {args.ranks} ranks" for graph in RECIPES}
+    document: dict[str, Any] = {"recipes": recipes, "runs": {}}
+    if args.results.exists():
+        document = json.loads(args.results.read_text())
+    if document["recipes"] != recipes:
+        parser.error(f"--results {args.results} was made with other options; name another file")
+    results = document["runs"]
     runs = [
         (graph, codec, seed)
         for graph in args.only
@@ -146,8 +173,12 @@ def main() -> None:
             options = f"{RECIPES[graph]} {CODECS[codec]}"
             results[f"{graph}|{codec}|{seed}"] = train(parts, options, seed, args.ranks, folder)
             args.results.parent.mkdir(parents=True, exist_ok=True)
-            args.results.write_text(json.dumps(results, indent=1) + "\n")
+            partial = args.results.with_suffix(".partial")
+            partial.write_text(json.dumps(document, indent=1) + "\n")
+            partial.replace(args.results)
     print(table(results, args.ranks))
+    if args.plot:
+        plot(results, args.plot)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -166,13 +167,15 @@ def epoch_line(
 ) -> str:
     """Say how training stands, in one line."""
     traffic = halo.traffic.total("forward", "backward")
-    ratio = traffic.bytes_full_precision / max(traffic.bytes_sent, 1)
+    sent = "nothing to send"
+    if traffic.bytes_sent:
+        ratio = traffic.bytes_full_precision / traffic.bytes_sent
+        sent = f"rank 0 sent {traffic.bytes_sent / epoch / 2**20:.3f} MiB/epoch "
+        sent += f"({ratio:.1f}x less than full precision)"
     recent = sorted(history.epoch_s[-args.eval_every :])
     return (
         f"epoch {epoch:4d}/{args.epochs}  loss {history.loss[-1]:.4f}  "
-        f"val {100 * evaluation.val:5.2f} %  {recent[len(recent) // 2]:.3f} s/epoch  "
-        f"rank 0 sent {traffic.bytes_sent / epoch / 2**20:.3f} MiB/epoch "
-        f"({ratio:.1f}x less than full precision)"
+        f"val {100 * evaluation.val:5.2f} %  {recent[len(recent) // 2]:.3f} s/epoch  {sent}"
     )
 
 
@@ -195,8 +198,8 @@ def summary(
     return {
         "loss": history.loss,
         "metric": history.best.metric,
-        "test_accuracy": history.best.test,
-        "val_accuracy": history.best.val,
+        "test_accuracy": none_if_nan(history.best.test),
+        "val_accuracy": none_if_nan(history.best.val),
         "epoch_s": history.epoch_s,
         "bytes_sent_per_epoch": counts[0, 0].item() / args.epochs,
         "bytes_full_precision_per_epoch": counts[0, 1].item() / args.epochs,
@@ -205,6 +208,18 @@ def summary(
         "ranks": comm.size,
         "options": vars(args),
     }
+
+
+def none_if_nan(value: float) -> float | None:
+    """JSON has no NaN, which stands for a metric without nodes."""
+    return None if math.isnan(value) else value
+
+
+def write_json(path: Path, figures: dict[str, object]) -> None:
+    """Write the file whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n")
+    partial.replace(path)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -246,6 +261,13 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--hidden ({args.hidden}) must be a multiple of --heads ({args.heads})")
     if args.code != "minmax" and args.codec != "1":
         parser.error("--code centroid: only for --codec 1")
+    if hvs.is_partition(args.data):
+        for name in ("root", "parts_dir", "method"):
+            if getattr(args, name) != parser.get_default(name):
+                option = f"--{name.replace('_', '-')}"
+                parser.error(f"{option}: --data {args.data} is a partition already")
+    if args.json and not Path(args.json).resolve().parent.is_dir():
+        parser.error(f"--json {args.json}: its directory does not exist")
     return args
 
 
@@ -270,7 +292,7 @@ def main() -> None:
             f"{figures['bytes_full_precision_per_epoch'] / 2**20:.3f} MiB"
         )
         if args.json:
-            Path(args.json).write_text(json.dumps(figures, indent=1) + "\n")
+            write_json(Path(args.json), figures)
 
 
 if __name__ == "__main__":

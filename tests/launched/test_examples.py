@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.launcher import horovodrun
+from horovod_sylvie.partition.partitioner import partition_graph
+from tests.launcher import REPOSITORY, horovodrun
 
 pytest.importorskip("horovod", reason="needs Horovod: python -m horovod_sylvie install-horovod")
 pytestmark = [pytest.mark.launcher, pytest.mark.timeout(120)]
@@ -74,3 +78,44 @@ def test_full_graph_on_broken_input_says_so_on_every_rank(tmp_path: Path) -> Non
     job = horovodrun(2, "examples/full_graph.py", "--data", broken, timeout_s=60)
     assert job.returncode not in (0, None), job.output
     assert "graph.npz" in job.output
+
+
+def test_program_in_the_readme_runs(tmp_path: Path) -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    block = re.search(r"```diff\n(.*?)```", readme, re.DOTALL)
+    assert block is not None
+    lines = block[1].splitlines()
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    compile(before, "README before", "exec")
+    after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    program = tmp_path / "train.py"
+    program.write_text(
+        after.replace('"parts"', repr(str(tmp_path / "parts"))).replace("range(100)", "range(20)")
+    )
+    partition_graph(GRAPH, tmp_path / "parts", 2)
+    job = horovodrun(2, str(program), timeout_s=100)
+    assert job.returncode == 0, job.output
+    accuracies = [float(text) for text in re.findall(r"\]<stdout>:(0\.\d+)", job.output)]
+    assert len(accuracies) == 2
+    assert accuracies[0] == accuracies[1] > 0.4  # chance is 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("--method random", "--method: --data .* is a partition already"),
+        ("--json {folder}/nowhere/run.json", "--json .*: its directory does not exist"),
+        ("--codec 2 --code centroid", "--code centroid: only for --codec 1"),
+        ("--layers 0", "--layers: expected at least 1"),
+        ("--model gat --hidden 30", r"--hidden \(30\) must be a multiple of --heads \(4\)"),
+    ],
+)
+def test_full_graph_refuses_options_before_any_rank_waits(
+    tmp_path: Path, options: str, text: str
+) -> None:
+    partition_graph(GRAPH, tmp_path / "parts", 1)
+    command = [sys.executable, str(REPOSITORY / "examples/full_graph.py")]
+    command += ["--data", str(tmp_path / "parts"), *options.format(folder=tmp_path).split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert re.search(text, done.stderr), done.stderr
