@@ -1,7 +1,7 @@
 """`python -m horovod_sylvie partition`: split a graph into one piece per rank.
 
 Here: the arguments, the printed report and the exit status. Not here: any of the work
-(`horovod_sylvie.halo`).
+(`horovod_sylvie.partition`).
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def assign(
             chance in it.
         cost_model: Constants of the prediction; None for the defaults of `CostModel`.
         metis_bytes: About how much memory METIS may take; a graph that needs more is thinned.
-            None for three times the graph's bytes, at least 256 MiB. Unused by other methods.
+            None for three times the graph's bytes, at least 64 MiB. Unused by other methods.
         progress: Whether to draw a progress bar on stderr.
 
     Returns:

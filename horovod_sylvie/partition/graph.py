@@ -31,8 +31,8 @@ class Graph:
     Attributes:
         num_nodes: N, below 2**31.
         edge_index: Source ids in row 0, target ids in row 1. [2, E], int32
-        x: Node features; dense, or scipy CSR (duplicate entries of a row add up, as in scipy). [N,
-            F], float or integer; a partition holds them as float32
+        x: Node features; dense, or scipy CSR (duplicate entries of a row add up, as in scipy).
+            [N, F], float or integer; a partition holds them as float32
         y: Class of each node, -1 where unlabelled, [N], int64; or one column per label, each value
             in [0, 1], [N, C], float32 or uint8.
         train_mask: Training nodes, one column per split. [N] or [N, K] in, [N, K] bool kept

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 Array = npt.NDArray[Any]
 
 MAX_NODES = 2**31 - 1
+_MAX_CLASS = 2**31 - 1
 # Finite checks go through this many elements at a time: a boolean copy of a large feature matrix
 # would cost a quarter of the input again.
 _CHUNK_ELEMENTS = 1 << 22
@@ -79,12 +80,12 @@ def labels(name: str, y: Array, num_nodes: int) -> Array:
         array = np.where(np.isnan(array), -1.0, array)
         if not np.array_equal(array, np.floor(array)):
             raise ValueError(f"{name}: expected whole class numbers in 'y', got fractions.")
-    elif array.dtype.kind not in "iu":
+    elif array.dtype.kind not in "biu":
         raise TypeError(f"{name}: expected integer classes in 'y', got dtype {array.dtype}.")
-    if array.size > 0 and (array.min() < -1 or array.max() > MAX_NODES):
+    if array.size > 0 and (array.min() < -1 or array.max() > _MAX_CLASS):
         raise ValueError(
-            f"{name}: expected classes from 0, or -1 for 'no label', in 'y', "
-            f"got {array.min()} to {array.max()}."
+            f"{name}: expected classes from 0 to {_MAX_CLASS}, or -1 for 'no label', in 'y', "
+            f"got {array.min()} to {array.max()}. Number the classes from 0."
         )
     return np.ascontiguousarray(array, dtype=np.int64)
 

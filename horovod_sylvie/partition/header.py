@@ -6,7 +6,9 @@ Here: `read_header`. Not here: the pieces (loader.py), the layout (layout.py).
 from __future__ import annotations
 
 import json
+import math
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ def is_partition(directory: str | os.PathLike[str]) -> bool:
     return (Path(directory) / HEADER_NAME).is_file()
 
 
-def read_header(directory: str | os.PathLike[str]) -> dict[str, Any]:
+def read_header(directory: str | os.PathLike[str], num_parts: int) -> dict[str, Any]:
     """Read and verify partition.json.
 
     Args:
         directory: A partition directory.
+        num_parts: How many ranks are running: what errors say to partition for.
 
     Returns:
         The header: format, version, num_parts, graph, book, ranks, digest, report.
@@ -35,36 +38,41 @@ def read_header(directory: str | os.PathLike[str]) -> dict[str, Any]:
     if not folder.is_dir():
         raise ValueError(
             f"load_partition: expected a directory for 'directory', got {folder}, which does not "
-            f"exist here. {rerun_command(folder, 'P')}, on a disk that every rank sees."
+            f"exist here. {rerun_command(folder, num_parts, overwrite=False)}, on a disk that "
+            "every rank sees."
         )
     if not is_partition(folder):
         raise ValueError(
             f"load_partition: expected a partition directory for 'directory', got {folder}, which "
-            f"has no {HEADER_NAME}. {rerun_command(folder, 'P')}."
+            f"has no {HEADER_NAME}. {rerun_command('OUTDIR', num_parts, overwrite=False)} with a "
+            "new path for OUTDIR, and load that."
         )
-    header = read_json(folder / HEADER_NAME, folder)
-    check_version(header, folder / HEADER_NAME, folder)
+    header = read_json(folder / HEADER_NAME, folder, num_parts)
+    check_version(header, folder / HEADER_NAME, folder, num_parts)
     if header.get("digest") != hash_header(header):
-        raise damaged_error(folder, HEADER_NAME, "its digest does not fit its contents")
+        raise damaged_error(folder, HEADER_NAME, "its digest does not fit its contents", num_parts)
     return header
 
 
-def read_json(path: Path, folder: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of the partitioning at `folder`.
+def read_json(path: Path, folder: Path, num_parts: int) -> dict[str, Any]:
+    """Return the JSON object in a file of the partitioning at `folder`, made for `num_parts`.
 
     Raises:
         RuntimeError: The file is damaged.
     """
+    label = path.relative_to(folder).as_posix()
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text, parse_float=_finite_number, parse_constant=_finite_number)
     except (ValueError, OSError) as error:
-        raise damaged_error(folder, path.name, f"it cannot be read ({error})") from error
+        why = f"it cannot be read ({error})"
+        raise damaged_error(folder, label, why, num_parts) from error
     if not isinstance(value, dict):
-        raise damaged_error(folder, path.name, "it is no JSON object")
+        raise damaged_error(folder, label, "it is no JSON object", num_parts)
     return value
 
 
-def check_version(value: dict[str, Any], path: Path, folder: Path) -> None:
+def check_version(value: dict[str, Any], path: Path, folder: Path, num_parts: int) -> None:
     """Check the format and the version that a JSON object names.
 
     Raises:
@@ -74,24 +82,43 @@ def check_version(value: dict[str, Any], path: Path, folder: Path) -> None:
     if value.get("format") != FORMAT:
         raise ValueError(
             f"load_partition: expected format {FORMAT!r} in {path}, got {value.get('format')!r}. "
-            f"{rerun_command(folder, 'P')}."
+            f"{rerun_command(folder, num_parts, overwrite=True)}."
         )
     if value.get("version") != VERSION:
         raise RuntimeError(
             f"load_partition: expected format version {VERSION} in {path}, got "
-            f"{value.get('version')!r}. {rerun_command(folder, 'P')} with this version of "
-            "horovod_sylvie."
+            f"{value.get('version')!r}. {rerun_command(folder, num_parts, overwrite=True)} with "
+            "this version of horovod_sylvie."
         )
 
 
-def damaged_error(folder: Path, name: str, why: str) -> RuntimeError:
+def damaged_error(folder: Path, name: str, why: str, num_parts: int) -> RuntimeError:
     """Return the error for a file that is not as it was written, with the cure."""
     return RuntimeError(
         f"load_partition: expected {folder} as it was written, but {name}: {why}. "
-        f"{rerun_command(folder, 'P')} --overwrite."
+        f"{rerun_command(folder, num_parts, overwrite=True)}."
     )
 
 
-def rerun_command(folder: Path, num_parts: int | str) -> str:
-    """Return the sentence that says how to make the partitioning again."""
-    return f"Run `python -m horovod_sylvie partition INPUT {folder} --parts {num_parts}`"
+def rerun_command(directory: str | os.PathLike[str], num_parts: int, *, overwrite: bool) -> str:
+    """Return the sentence that says how to make a partitioning (again).
+
+    Args:
+        directory: Where it shall be.
+        num_parts: For how many ranks.
+        overwrite: Whether there is one already, which has to go.
+
+    Returns:
+        The sentence without its full stop; once INPUT is replaced, a shell runs the command in it.
+    """
+    options = f"--parts {num_parts}" + (" --overwrite" if overwrite else "")
+    path = shlex.quote(os.fspath(directory))
+    return f"Run `python -m horovod_sylvie partition INPUT {path} {options}`"
+
+
+def _finite_number(text: str) -> float:
+    """Read a number of a JSON file; NaN and infinities, which JSON has not, cannot be hashed."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text}")
+    return value

@@ -4,12 +4,10 @@ Here: what writer and reader must agree on. Not here: writing (writer.py), readi
 (loader.py), what the arrays mean (partitioner.py).
 
     OUTDIR/partition.json        format, version, num_parts, facts of the graph, hash of the book
-    and
-                                 of every rank, digest of all these; and the report (not hashed)
+                                 and of every rank, digest of all these; the report (not hashed)
     OUTDIR/book.npy              partition book: owner of every global node. [N], int32
     OUTDIR/rank-00000/meta.json  format, version, rank, num_parts, digest, facts, counts, and a
-    table
-                                 of arrays: dtype, shape, bytes and blake2b of each file
+                                 table of arrays: dtype, shape, bytes and blake2b of each file
     OUTDIR/rank-00000/*.npy      one file per array, numpy format, never pickled
 
 The digest is a content hash of everything that ranks must agree on. A rank's hash covers its

@@ -51,18 +51,18 @@ def load_partition(
         RuntimeError: The directory is damaged, mixed up or of another format version.
     """
     folder = Path(directory)
-    header = read_header(folder)
+    header = read_header(folder, num_parts)
     _check_request(header, folder, rank, num_parts, split)
     meta = _read_meta(header, folder, rank)
     arrays = {
-        name: _read_array(folder, rank, name, entry, check_hash)
-        for name, entry in meta["arrays"].items()
+        name: _read_array(folder, meta, name, check_hash=check_hash) for name in meta["arrays"]
     }
     try:
         partition = _assemble(header, meta, arrays, split)
         partition.validate()
     except ValueError as error:
-        raise RuntimeError(f"load_partition: {folder} is damaged. {error}") from error
+        cure = rerun_command(folder, num_parts, overwrite=True)
+        raise RuntimeError(f"load_partition: {folder} is damaged. {error} {cure}.") from error
     return partition
 
 
@@ -73,7 +73,8 @@ def _check_request(
     if made_for != num_parts:
         raise ValueError(
             f"load_partition: expected as many ranks as parts, got {folder} partitioned for "
-            f"{made_for}, running on {num_parts}. {rerun_command(folder, num_parts)}, or start "
+            f"{made_for}, running on {num_parts}. "
+            f"{rerun_command(folder, num_parts, overwrite=True)}, or start "
             f"`horovodrun -np {made_for}`."
         )
     if not 0 <= rank < num_parts:
@@ -88,42 +89,43 @@ def _check_request(
 
 def _read_meta(header: dict[str, Any], folder: Path, rank: int) -> dict[str, Any]:
     path = folder / rank_directory_name(rank) / META_NAME
-    label = f"{path.parent.name}/{META_NAME}"
+    label, num_parts = f"{path.parent.name}/{META_NAME}", header["num_parts"]
     if not path.is_file():
-        raise damaged_error(folder, label, "it is missing")
-    meta = read_json(path, folder)
-    check_version(meta, path, folder)
+        raise damaged_error(folder, label, "it is missing", num_parts)
+    meta = read_json(path, folder, num_parts)
+    check_version(meta, path, folder, num_parts)
     if meta.get("rank") != rank:
-        raise damaged_error(
-            folder, label, f"it belongs to rank {meta.get('rank')}, expected rank {rank}"
-        )
+        why = f"it belongs to rank {meta.get('rank')}, expected rank {rank}"
+        raise damaged_error(folder, label, why, num_parts)
     if meta.get("digest") != header["digest"]:
-        raise damaged_error(
-            folder, label, "it belongs to another partitioning (its digest differs)"
-        )
+        why = "it belongs to another partitioning (its digest differs)"
+        raise damaged_error(folder, label, why, num_parts)
     if hash_meta(meta) != header["ranks"][rank]:
-        raise damaged_error(folder, label, "it was changed")
+        raise damaged_error(folder, label, "it was changed", num_parts)
     return meta
 
 
-def _read_array(
-    folder: Path, rank: int, name: str, entry: dict[str, Any], check_hash: bool
-) -> Array:
-    path = folder / rank_directory_name(rank) / f"{name}.npy"
+def _read_array(folder: Path, meta: dict[str, Any], name: str, *, check_hash: bool) -> Array:
+    path = folder / rank_directory_name(meta["rank"]) / f"{name}.npy"
     label = f"{path.parent.name}/{path.name}"
+    num_parts, entry = meta["num_parts"], meta["arrays"][name]
     if not path.is_file():
-        raise damaged_error(folder, label, "it is missing")
+        raise damaged_error(folder, label, "it is missing", num_parts)
     num_bytes = path.stat().st_size
     if num_bytes != entry["bytes"]:
-        raise damaged_error(folder, label, f"it has {num_bytes} bytes, expected {entry['bytes']}")
+        why = f"it has {num_bytes} bytes, expected {entry['bytes']}"
+        raise damaged_error(folder, label, why, num_parts)
     if check_hash and hash_file(path) != entry["blake2b"]:
-        raise damaged_error(folder, label, "its contents were changed (blake2b differs)")
+        why = "its contents were changed (blake2b differs)"
+        raise damaged_error(folder, label, why, num_parts)
     try:
         array: Array = np.load(path, allow_pickle=False)
     except ValueError as error:
-        raise damaged_error(folder, label, f"it is no .npy array ({error})") from error
+        why = f"it is no .npy array ({error})"
+        raise damaged_error(folder, label, why, num_parts) from error
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
-        raise damaged_error(folder, label, f"it holds {array.dtype.str} {array.shape}")
+        why = f"it holds {array.dtype.str} {array.shape}"
+        raise damaged_error(folder, label, why, num_parts)
     return array
 
 

@@ -39,8 +39,8 @@ class Partition:
         recv_splits: Halo rows by owner; this rank's own entry is 0. P numbers
         send_index: Inner rows to send, by receiver, in the receiver's halo order. [B], int64
         send_splits: Rows to send by receiver. P numbers
-        edge_index: All messages into inner nodes, in the order of the whole graph; sources in [0, I
-            + H), targets in [0, I). [2, E], int64
+        edge_index: All messages into inner nodes, in the order of the whole graph; sources in
+            [0, I + H), targets in [0, I). [2, E], int64
         edge_weight: Weight of each message, or None if the graph has none. [E], float32
         edge_attr: Attributes of each message, or None. [E, ...]
         in_weight: Sum of the weights of the messages into a node, on the whole graph, self-loops
@@ -188,6 +188,5 @@ class Partition:
 
     def _error(self, wanted: str, name: str, found: str) -> ValueError:
         return ValueError(
-            f"Partition: expected {wanted} for '{name}', got {found} on rank {self.rank}. "
-            "Run `python -m horovod_sylvie partition` again."
+            f"Partition: expected {wanted} for '{name}', got {found} on rank {self.rank}."
         )

@@ -7,15 +7,16 @@ METIS: Karypis and Kumar, "A fast and high quality multilevel scheme for partiti
 graphs", SIAM J. Sci. Comput. 20(1), 1998.
 
 [Note: Edges that METIS sees]
-METIS with 64-bit indices, which pymetis ships, needs about 125 bytes per adjacent pair on graphs
-that coarsen slowly: several times the edges, and often more than all features. So that the whole
-run stays within a few times its input, a large graph is thinned first: edge (u, v) is kept with
-probability min(1, c * (1/degree(u) + 1/degree(v))), an estimate of its effective resistance
-(Spielman and Srivastava, "Graph sparsification by effective resistances", STOC 2008), while node
-weights and all counts still come from the whole graph. On a block model of a million nodes of
-degree 20 in 4 parts, 38 % of the edges gave 0.8 % more halo nodes in a third of the time (6 % more
-when all edges had the same probability); with 200,000 nodes of degree 100 in 8 parts, 10 % gave
-0.5 % more. Thinning never goes below a mean degree of 6.
+METIS with 64-bit indices, which pymetis ships, and the adjacency that it is given need about 133
+bytes per adjacent pair on graphs that coarsen slowly: several times the edges, and often more than
+all features. So that the whole run stays within a few times its input, a graph that would need more
+than that and more than 64 MiB is thinned first: edge (u, v) is kept with probability min(1, c *
+(1/degree(u) + 1/degree(v))), an estimate of its effective resistance (Spielman and Srivastava,
+"Graph sparsification by effective resistances", STOC 2008), while node weights and all counts still
+come from the whole graph. On a block model of a million nodes of degree 20 in 4 parts, 38 % of the
+edges gave 0.8 % more halo nodes in a third of the time (6 % more when all edges had the same
+probability); with 200,000 nodes of degree 100 in 8 parts, 10 % gave 0.5 % more; with 100,000 nodes
+of degree 20 in 4 parts, 30 % gave 3 % more. Thinning never goes below a mean degree of 6.
 
 Shape letters: N nodes, E stored edges, P ranks.
 """
@@ -36,7 +37,8 @@ OBJECTIVES = ("cut", "vol")
 # Measured with pymetis 2025.2, see the note above; ours and METIS's together.
 _BYTES_PER_PAIR = 133
 _BYTES_PER_NODE = 80
-_MIN_LIMIT_BYTES = 256 << 20
+# Three times an input of 21 MiB; a smaller graph gets as much, for the sake of its halo.
+_MIN_LIMIT_BYTES = 64 << 20
 _MIN_DEGREE = 6
 _CLIP_STEPS = 10
 # Counted in pieces: numpy's bincount makes an 8-byte copy of its input.
@@ -75,7 +77,7 @@ def metis_owners(
         num_parts: P, at least 2.
         seed: Seed of METIS and of the thinning.
         memory_bytes: About how much memory METIS may take; None for three times the graph's bytes,
-            at least 256 MiB. See [Note: Edges that METIS sees].
+            at least 64 MiB. See [Note: Edges that METIS sees].
         progress: Whether to draw a progress bar on stderr.
 
     Returns:

@@ -69,7 +69,7 @@ def read_npz(path: Path, *, target: str | None = None) -> Graph:
         test_mask=arrays["test_mask"],
         edge_weight=arrays.get("edge_weight"),
         edge_attr=arrays.get("edge_attr"),
-        mirror=_scalar(path, arrays, "directed") == 0 if "directed" in arrays else True,
+        mirror=not _is_directed(path, arrays),
         name=str(path),
     )
 
@@ -79,11 +79,13 @@ def _load_arrays(path: Path) -> dict[str, Array]:
     name = "the list of arrays"
     try:
         # Opened here: numpy leaves the file open when the archive in it is broken.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("a single .npy array")
-            for name in archive.files:
-                arrays[name] = archive[name]
+                raise ValueError("it is a single .npy array")
+            with archive:
+                for name in archive.files:
+                    arrays[name] = archive[name]
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise RuntimeError(
             f"{path}: expected a .npz file with plain arrays, but {name} cannot be read ({error}). "
@@ -100,6 +102,16 @@ def _scalar(path: Path, arrays: Mapping[str, Array], name: str) -> int:
             f"{path}: expected one integer in '{name}', got {array.dtype} {array.shape}."
         )
     return int(array.reshape(()))
+
+
+def _is_directed(path: Path, arrays: Mapping[str, Array]) -> bool:
+    directed = _scalar(path, arrays, "directed") if "directed" in arrays else 0
+    if directed not in (0, 1):
+        raise ValueError(
+            f"{path}: expected 0 or 1 in 'directed', got {directed}. Write 1 if 'edge_index' holds "
+            "every message, 0 if it holds each undirected edge once."
+        )
+    return directed == 1
 
 
 def _features(path: Path, arrays: Mapping[str, Array]) -> Array | sp.csr_array:

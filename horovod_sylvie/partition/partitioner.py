@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,7 @@ def partition_graph(
         Nothing is left at `directory` unless all of it is written. Not a collective: one process
         runs it.
     """
-    start_s = time.perf_counter()
-    start_bytes = resident_bytes()
+    start = _Start(time.perf_counter(), resident_bytes())
     path = Path(directory)
     # Refused before the minutes of reading and partitioning, and again when all is written.
     check_arguments(num_parts, method, seed)
@@ -108,23 +108,28 @@ def partition_graph(
         header = writer.seal(pieces.facts(), writer.write_book(assignment.owners))
         report = PartitionReport(
             directory=str(path),
-            source=graph.name,
             digest=header["digest"],
-            method=method,
-            objective=assignment.objective,
-            predicted_s=assignment.predicted_s,
-            edge_share=assignment.edge_share,
-            num_nodes=graph.num_nodes,
-            num_edges=int(assignment.counts.num_edges.sum()),
-            num_cut_edges=assignment.counts.num_cut_edges,
-            num_unlabelled_dropped=pieces.num_unlabelled_dropped,
             ranks=rank_reports(assignment.counts, num_train),
-            input_bytes=graph.nbytes,
-            peak_bytes=max(0, peak_bytes() - start_bytes),
-            seconds=time.perf_counter() - start_s,
+            **pieces.figures(),
+            **start.figures(),
         )
         writer.finish(header, report.to_json())
     return report
+
+
+@dataclass(frozen=True)
+class _Start:
+    """When a run started, and the memory that the process held then."""
+
+    seconds: float
+    resident_bytes: int
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the run has cost so far, for the report."""
+        return {
+            "peak_bytes": max(0, peak_bytes() - self.resident_bytes),
+            "seconds": time.perf_counter() - self.seconds,
+        }
 
 
 class _Pieces:
@@ -132,6 +137,7 @@ class _Pieces:
 
     def __init__(self, graph: Graph, assignment: Assignment, num_parts: int) -> None:
         self._graph = graph
+        self._assignment = assignment
         self._counts: PartCounts = assignment.counts
         self._edges = OwnedEdges(graph, assignment.owners, num_parts)
         # All halo lists together are no longer than the message list, and every rank's send list is
@@ -144,7 +150,7 @@ class _Pieces:
         dropped = np.zeros(graph.num_nodes, dtype=np.bool_)
         for mask in (graph.train_mask, graph.val_mask, graph.test_mask):
             dropped |= mask.any(axis=1) & ~self._labelled
-        self.num_unlabelled_dropped = int(dropped.sum())
+        self._num_unlabelled_dropped = int(dropped.sum())
 
     def facts(self) -> dict[str, Any]:
         """Return what every rank knows of the whole graph."""
@@ -160,6 +166,21 @@ class _Pieces:
             sums = (mask & self._labelled[:, np.newaxis]).sum(axis=0)
             facts[f"num_{name}"] = [int(s) for s in np.broadcast_to(sums, (graph.num_splits,))]
         return facts
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the report says of the graph and of the assignment."""
+        return {
+            "source": self._graph.name,
+            "method": self._assignment.method,
+            "objective": self._assignment.objective,
+            "predicted_s": self._assignment.predicted_s,
+            "edge_share": self._assignment.edge_share,
+            "num_nodes": self._graph.num_nodes,
+            "num_edges": int(self._counts.num_edges.sum()),
+            "num_cut_edges": self._counts.num_cut_edges,
+            "num_unlabelled_dropped": self._num_unlabelled_dropped,
+            "input_bytes": self._graph.nbytes,
+        }
 
     def of(self, rank: int) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the counts and the arrays of `rank`."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from horovod_sylvie.__main__ import main
 from horovod_sylvie.partition.header import is_partition, read_header
 from horovod_sylvie.partition.layout import hash_header, hash_meta
 from horovod_sylvie.partition.loader import load_partition
@@ -49,7 +53,7 @@ def test_load_missing_directory_says_what_to_run(tmp_path: Path) -> None:
 
 def test_load_other_directory_says_it_is_no_partitioning(tmp_path: Path) -> None:
     assert not is_partition(tmp_path)
-    with pytest.raises(ValueError, match=r"has no partition\.json"):
+    with pytest.raises(ValueError, match=r"has no partition\.json.*a new path for OUTDIR"):
         load_partition(tmp_path, 0, 2)
 
 
@@ -153,6 +157,73 @@ def test_load_broken_json_is_refused(parts: Path, name: str, text: str) -> None:
         load_partition(parts, 1, 3)
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize("name", ["partition.json", "rank-00001/meta.json"])
+def test_load_json_with_a_number_that_is_not_finite_is_refused(
+    parts: Path, name: str, number: str
+) -> None:
+    path = parts / name
+    path.write_text(path.read_text().rstrip().removesuffix("}") + f', "more": {number}}}')
+    with pytest.raises(RuntimeError, match=rf"but {name}: .*the number {number}.*--overwrite`"):
+        load_partition(parts, 1, 3)
+
+
+def break_version(parts: Path) -> None:
+    edit_json(parts / "partition.json", version=99)
+
+
+def break_digest(parts: Path) -> None:
+    edit_json(parts / "partition.json", book="")
+
+
+def break_format(parts: Path) -> None:
+    edit_json(parts / "rank-00001" / "meta.json", format="else")
+
+
+def break_array(parts: Path) -> None:
+    (parts / "rank-00001" / "x.npy").unlink()
+
+
+def break_ids(parts: Path) -> None:
+    path = parts / "rank-00001" / "halo_ids.npy"
+    np.save(path, np.load(path)[::-1].copy())
+
+
+def remove_all(parts: Path) -> None:
+    shutil.rmtree(parts)
+
+
+def leave_it(parts: Path) -> None:
+    assert parts.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("change", "num_ranks"),
+    [
+        (leave_it, 2),
+        (break_version, 3),
+        (break_digest, 3),
+        (break_format, 3),
+        (break_array, 3),
+        (break_ids, 3),
+        (remove_all, 3),
+    ],
+)
+def test_load_refused_prints_one_command_that_makes_it_right(
+    parts: Path, change: Callable[[Path], None], num_ranks: int
+) -> None:
+    parts = parts.rename(parts.parent / "the parts")
+    change(parts)
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        load_partition(parts, 1, num_ranks, check_hash=False)
+    (command,) = re.findall(r"Run `(.*?)`", str(caught.value))
+    python, _, module, *arguments = shlex.split(command)
+    assert (python, module) == ("python", "horovod_sylvie")
+    arguments[arguments.index("INPUT")] = "synthetic:nodes=60,degree=4,features=2"
+    assert main(arguments) == 0
+    load_partition(parts, 1, num_ranks)
+
+
 def test_load_swapped_rank_directories_are_refused(parts: Path) -> None:
     (parts / "rank-00000").rename(parts / "swap")
     (parts / "rank-00001").rename(parts / "rank-00000")
@@ -197,7 +268,7 @@ def test_load_splits_that_do_not_add_up_are_refused_even_if_hashed(parts: Path) 
 
 
 def test_header_holds_the_report_for_people(parts: Path) -> None:
-    header = read_header(parts)
+    header = read_header(parts, 3)
     assert header["num_parts"] == 3
     assert header["graph"]["num_nodes"] == 40
     assert len(header["report"]["ranks"]) == 3

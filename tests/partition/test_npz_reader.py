@@ -75,7 +75,10 @@ WRONG_ARRAYS = [
     ("x", np.full((4, 1), 1e300), "too large for float32"),
     ("y", np.zeros(3, int), "for 'y'"),
     ("y", np.array([0, 1, -2, 0]), "-1 for 'no label'"),
+    ("y", np.array([0, 1, 2**31, 0]), "expected classes from 0 to 2147483647, .*, got 0 to 21474"),
     ("y", np.array([0, 1, 0.5, 0]), "got fractions"),
+    ("directed", np.int8(2), "expected 0 or 1 in 'directed', got 2"),
+    ("directed", np.int8(-1), "expected 0 or 1 in 'directed', got -1"),
     ("train_mask", np.zeros(5, bool), "for 'train_mask'"),
     ("val_mask", np.array([0, 1, -1, 0]), "expected 0 and 1 in 'val_mask', got -1 to 1"),
     ("test_mask", np.zeros((4, 0), bool), "at least one column in 'test_mask'"),
@@ -127,6 +130,20 @@ def test_npz_csr_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_npz_object_array_is_not_unpickled(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "g.npz", y=np.array([{}, 1, 2, 3], dtype=object))
     with pytest.raises(RuntimeError, match="y cannot be read.*object arrays are refused"):
+        read_graph(path)
+
+
+def test_npz_boolean_labels_are_classes_zero_and_one(tmp_path: Path) -> None:
+    graph = read_graph(write_npz(tmp_path / "g.npz", y=np.array([True, False, True, True])))
+    assert graph.y.tolist() == [1, 0, 1, 1]
+    assert graph.y.dtype == np.int64
+    assert graph.num_classes == 2
+
+
+def test_npz_that_is_a_renamed_npy_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", np.zeros(3))
+    path = (tmp_path / "g.npy").rename(tmp_path / "g.npz")
+    with pytest.raises(RuntimeError, match=r"cannot be read \(it is a single \.npy array\)"):
         read_graph(path)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,6 +152,33 @@ def test_partition_report_agrees_with_the_pieces(tmp_path: Path) -> None:
     assert report.objective == min(report.predicted_s, key=lambda k: report.predicted_s[k])
     saved = json.loads((tmp_path / "p" / "partition.json").read_text())
     assert saved["report"] == json.loads(json.dumps(report.to_json()))
+
+
+def test_partition_of_twenty_mebibytes_stays_within_a_few_times_that(tmp_path: Path) -> None:
+    source = "synthetic:nodes=100000,degree=20,features=32"
+    command = [
+        "-m",
+        "horovod_sylvie",
+        "partition",
+        source,
+        tmp_path / "p",
+        "--parts",
+        "4",
+        "--json",
+    ]
+    # In a process of its own: the peak of this one may be from another test.
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=Path(__file__).parents[2],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    report = json.loads(done.stdout)
+    assert 20 < report["input_bytes"] / 2**20 < 22
+    # About five, since METIS always sees a mean degree of 6; the rest is the allocator's.
+    assert report["peak_bytes"] / report["input_bytes"] < 6
 
 
 def test_partition_book_names_the_owner_of_every_node(tmp_path: Path) -> None:

@@ -55,10 +55,20 @@ def test_pyg_file_that_would_run_code_is_refused(
     assert capsys.readouterr().out == ""
 
 
+def test_pyg_file_with_a_model_names_its_class_and_no_unsafe_advice(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "d.pt")
+    with pytest.raises(RuntimeError) as caught:
+        read_graph(tmp_path / "d.pt")
+    text = str(caught.value)
+    assert "got one that holds torch.nn.modules.linear.Linear. Save a plain one" in text
+    assert "\x1b" not in text
+    assert "weights_only" not in text
+
+
 def test_pyg_damaged_file_is_refused(tmp_path: Path) -> None:
     torch.save(example_data(), tmp_path / "d.pt")
     content = (tmp_path / "d.pt").read_bytes()
-    for part in (b"", b"garbage", content[: len(content) // 2]):
+    for part in (b"", b"junk", b"garbage", content[: len(content) // 2]):
         (tmp_path / "d.pt").write_bytes(part)
         with pytest.raises(RuntimeError, match=r"d\.pt: expected a PyG Data"):
             read_graph(tmp_path / "d.pt")
