@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from .comm.loopback import LoopbackCommunicator, run_loopback
     from .comm.protocol import Communicator, Handle
     from .halo.batch_norm import SynchronizedBatchNorm
-    from .halo.codec import Bits, Codec, FullPrecision, Half, OneBit
+    from .halo.codec import Codec, FullPrecision, Half
     from .halo.convert import convert_model
     from .halo.exchange import HaloExchange
     from .halo.gcn_norm import gcn_norm
     from .halo.objective import Evaluation, evaluate, loss_share
+    from .halo.packed_codec import Bits, OneBit
     from .halo.plan import HaloPlan
     from .halo.traffic import Traffic, TrafficLedger
     from .partition.graph import Graph
@@ -71,7 +72,7 @@ __all__ = [
 
 _MODULE_OF: Final = MappingProxyType(
     {
-        "Bits": "halo.codec",
+        "Bits": "halo.packed_codec",
         "Codec": "halo.codec",
         "CommunicationError": "comm.errors",
         "CommunicationTimeout": "comm.errors",
@@ -85,7 +86,7 @@ _MODULE_OF: Final = MappingProxyType(
         "Handle": "comm.protocol",
         "HorovodCommunicator": "comm.horovod",
         "LoopbackCommunicator": "comm.loopback",
-        "OneBit": "halo.codec",
+        "OneBit": "halo.packed_codec",
         "Partition": "partition.local_partition",
         "PartitionReport": "partition.report",
         "PeerError": "comm.errors",

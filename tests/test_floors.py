@@ -42,24 +42,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "partition.loader",
         "partition.partitioner",
     ),
-    (
-        "halo.plan",
-        "halo.objective",
-        "halo.message",
-        "halo.traffic",
-        "halo.codec",
-        "halo.packed_codec",
-        "halo.fetched_input",
-    ),
+    ("halo.plan", "halo.objective", "halo.message", "halo.traffic", "halo.codec"),
+    ("halo.packed_codec", "halo.fetched_input"),
     ("halo.exchange",),
-    (
-        "halo.batch_norm",
-        "halo.gcn_norm",
-        "halo.refusals",
-        "halo.locality",
-        "halo.hook",
-        "halo.convert",
-    ),
+    ("halo.batch_norm", "halo.gcn_norm", "halo.refusals", "halo.locality"),
+    ("halo.hook", "halo.convert"),
     ("commands", "__main__", "__init__"),
 )
 # Who may import what; everything else of the outside world is free

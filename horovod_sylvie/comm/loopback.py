@@ -14,30 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from .errors import CommunicationError, CommunicationTimeout
+from .loopback_results import Contribution, result_of
 from .validation import check_name, check_not_in_flight, check_splits, check_tensor
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class _Contribution:
-    """What one rank submitted."""
-
-    kind: str
-    tensor: Tensor
-    send_splits: tuple[int, ...] = ()
-    recv_splits: tuple[int, ...] = ()
 
 
 @dataclass
 class _Round:
     """One operation, while ranks arrive and collect their results."""
 
-    contributions: dict[int, _Contribution] = field(default_factory=dict)
+    contributions: dict[int, Contribution] = field(default_factory=dict)
     num_collected: int = 0
 
 
@@ -99,7 +89,7 @@ class LoopbackHandle:
             if round_.num_collected == world.size:
                 del world.rounds[self._key]
             contributions = [round_.contributions[rank] for rank in range(world.size)]
-        return _result(contributions, self._rank, self.name)
+        return result_of(contributions, self._rank, self.name)
 
     def _complete(self) -> bool:
         return len(self._world.rounds[self._key].contributions) == self._world.size
@@ -141,13 +131,13 @@ class LoopbackCommunicator:
         """Sum a tensor over all ranks, in rank order."""
         check_name("allreduce", name)
         check_tensor("allreduce", tensor, reducible=True)
-        return self._submit(name, _Contribution("allreduce", tensor.detach().clone()))
+        return self._submit(name, Contribution("allreduce", tensor.detach().clone()))
 
     def allgather(self, tensor: Tensor, *, name: str) -> LoopbackHandle:
         """Collect tensors of one shape from all ranks."""
         check_name("allgather", name)
         check_tensor("allgather", tensor, reducible=False)
-        return self._submit(name, _Contribution("allgather", tensor.detach().clone()))
+        return self._submit(name, Contribution("allgather", tensor.detach().clone()))
 
     def alltoall(
         self, tensor: Tensor, send_splits: Sequence[int], recv_splits: Sequence[int], *, name: str
@@ -159,12 +149,12 @@ class LoopbackCommunicator:
         check_splits("alltoall", "recv_splits", recv_splits, size=self.size, num_rows=None)
         return self._submit(
             name,
-            _Contribution(
+            Contribution(
                 "alltoall", tensor.detach().clone(), tuple(send_splits), tuple(recv_splits)
             ),
         )
 
-    def _submit(self, name: str, contribution: _Contribution) -> LoopbackHandle:
+    def _submit(self, name: str, contribution: Contribution) -> LoopbackHandle:
         check_not_in_flight(contribution.kind, name, self._in_flight)
         self._in_flight.add(name)
         number = self._num_rounds.get(name, 0)
@@ -223,44 +213,3 @@ def run_loopback(
     if errors:
         raise errors[0]
     return [results[rank] for rank in range(size)]
-
-
-def _result(contributions: list[_Contribution], rank: int, name: str) -> Tensor:
-    """Compute one rank's result; every rank checks the same things and so raises together."""
-    first = contributions[0]
-    for peer, other in enumerate(contributions):
-        same_tail = first.tensor.shape[1:] == other.tensor.shape[1:]
-        same_head = first.kind == "alltoall" or first.tensor.shape[:1] == other.tensor.shape[:1]
-        if first.kind != other.kind or first.tensor.dtype != other.tensor.dtype:
-            raise _disagreement(name, peer, first, other)
-        if not (same_tail and same_head):
-            raise _disagreement(name, peer, first, other)
-    if first.kind == "allreduce":
-        total = first.tensor.clone()
-        for other in contributions[1:]:
-            total += other.tensor
-        return total
-    if first.kind == "allgather":
-        return torch.cat([other.tensor for other in contributions])
-    return _alltoall_result(contributions, rank, name)
-
-
-def _alltoall_result(contributions: list[_Contribution], rank: int, name: str) -> Tensor:
-    for sender, source in enumerate(contributions):
-        for receiver, target in enumerate(contributions):
-            if source.send_splits[receiver] != target.recv_splits[sender]:
-                raise CommunicationError(
-                    f"'{name}': rank {sender} sends {source.send_splits[receiver]} rows to rank "
-                    f"{receiver}, which expects {target.recv_splits[sender]}."
-                )
-    return torch.cat([source.tensor.split(source.send_splits)[rank] for source in contributions])
-
-
-def _disagreement(
-    name: str, peer: int, first: _Contribution, other: _Contribution
-) -> CommunicationError:
-    return CommunicationError(
-        f"'{name}': rank 0 submitted {first.kind} of {first.tensor.dtype} "
-        f"{tuple(first.tensor.shape)}, rank {peer} submitted {other.kind} of {other.tensor.dtype} "
-        f"{tuple(other.tensor.shape)}."
-    )

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -26,8 +25,10 @@ from ..comm.agreement import require_agreement
 from ..comm.horovod import HorovodCommunicator
 from ..comm.protocol import Communicator
 from ..partition.local_partition import Partition
-from .codec import Codec, FullPrecision, OneBit
+from .codec import Codec, FullPrecision
+from .fetched_input import FetchedInputs
 from .message import FLAG_NONFINITE, Header, check_headers, header_rows, topic_of
+from .packed_codec import OneBit
 from .plan import HaloPlan, MessageLayout, Route
 from .traffic import Direction, TrafficLedger
 
@@ -67,7 +68,7 @@ class HaloExchange:
 
         Raises:
             PeerError: The ranks' partitions, codecs or seeds differ.
-            TypeError: `codec` is not a `Codec`.
+            TypeError: `codec` is not a `Codec`, or `seed` no int.
             ValueError: The partition is not this rank's.
         """
         comm = HorovodCommunicator() if comm is None else comm
@@ -75,6 +76,8 @@ class HaloExchange:
             raise TypeError(
                 f"HaloExchange: expected a Codec, such as OneBit(), for 'codec', got {codec!r}."
             )
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"HaloExchange: expected an int for 'seed', got {seed!r}.")
         if (partition.rank, partition.num_parts) != (comm.rank, comm.size):
             raise ValueError(
                 f"HaloExchange: expected the partition of rank {comm.rank} of {comm.size} for "
@@ -95,8 +98,7 @@ class HaloExchange:
         self._seed = seed
         self._layouts: dict[tuple[bool, int], MessageLayout] = {}
         self._steps: dict[str, int] = {}
-        self._inputs: dict[str, _FetchedInput] = {}
-        self._warned: set[str] = set()
+        self._inputs = FetchedInputs(comm.rank)
 
     def extend(self, x: Tensor, *, layer: str, training: bool) -> Tensor:
         """Append the halo rows to a rank's inner rows.
@@ -117,14 +119,16 @@ class HaloExchange:
             Inner rows, then halo rows by owner. [I + H, F], dtype of `x`
 
         Raises:
-            ValueError: Wrong shape or dtype, or a peer sent what it should not have.
+            TypeError: `x` is not a dense tensor.
+            ValueError: Wrong shape or dtype, an input that was made under `inference_mode` is given
+                in training, or a peer sent what it should not have.
             FloatingPointError: Rows of some rank cannot be represented; raised on every rank.
             CommunicationError: A peer ended or was too slow.
         """
         self._check(x)
-        fetched = self._inputs.get(layer)
-        if fetched is not None and fetched.is_of(x):
-            return fetched.extended
+        fetched = self._inputs.find(x, layer)
+        if fetched is not None:
+            return fetched
         if torch.is_grad_enabled() and x.requires_grad:
             codec = self.codec if training else _FULL_PRECISION
             direction: Direction = "forward" if training else "evaluation"
@@ -132,14 +136,17 @@ class HaloExchange:
             return extended
         if not (training and torch.is_grad_enabled()):
             return self._fetch(x, layer, "evaluation", _FULL_PRECISION)
-        if fetched is not None:
-            self._warn_once(layer)
+        self._inputs.check(x, layer)
         extended = self._fetch(x, layer, "features", _FULL_PRECISION)
-        self._inputs[layer] = _FetchedInput(x, x._version, extended, extended._version)
+        self._inputs.keep(x, layer, extended)
         return extended
 
     def _check(self, x: Tensor) -> None:
         expected = f"extend: expected floating-point inner rows [{self.plan.num_inner}, F] for 'x'"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{expected}, got {type(x).__name__}. Give a torch tensor.")
+        if x.layout != torch.strided:
+            raise TypeError(f"{expected}, got layout {x.layout}. Give a dense tensor.")
         if not x.is_floating_point() or x.dim() != 2 or x.shape[1] == 0:
             raise ValueError(f"{expected}, got {x.dtype} {tuple(x.shape)}.")
         if x.shape[0] != self.plan.num_inner:
@@ -147,18 +154,6 @@ class HaloExchange:
                 f"{expected}, got {x.shape[0]} rows. Give the rows of the inner nodes only, in the "
                 "partition's order."
             )
-
-    def _warn_once(self, layer: str) -> None:
-        if layer in self._warned:
-            return
-        self._warned.add(layer)
-        logger.warning(
-            "rank %d: the input of '%s' needs no gradient but changes from step to step, so its "
-            "halo rows are fetched each time, in full precision. Apply dropout or augmentation "
-            "after the first convolution to fetch them once.",
-            self.comm.rank,
-            layer,
-        )
 
     def _fetch(self, x: Tensor, layer: str, direction: Direction, codec: Codec) -> Tensor:
         extended = x.new_empty((self.plan.num_inner + self.plan.num_halo, x.shape[1]))
@@ -229,30 +224,6 @@ class HaloExchange:
             direction,
             sum(route.send_splits),
             bytes_sent,
-        )
-
-
-@dataclass(frozen=True)
-class _FetchedInput:
-    """An input that needs no gradient, with its halo rows.
-
-    Holding the input keeps its storage from being reused, so that the same storage means the same
-    tensor, on a rank without rows too; the versions tell whether either was modified in place.
-    """
-
-    x: Tensor
-    x_version: int
-    extended: Tensor
-    extended_version: int
-
-    def is_of(self, x: Tensor) -> bool:
-        # in this order, since tensors made under inference_mode have no versions
-        return (
-            not x.requires_grad
-            and self.x.dtype == x.dtype
-            and self.x.is_set_to(x)
-            and self.x_version == x._version
-            and self.extended_version == self.extended._version
         )
 
 

@@ -55,7 +55,8 @@ def loss_share(logits: Tensor, partition: Partition) -> Tensor:
         A scalar, attached to `logits` also on a rank without training nodes.
 
     Raises:
-        ValueError: `logits` has another number of rows, or the graph has no training node.
+        ValueError: `logits` has another number of rows or too few columns (another number where
+            targets are multi-label), or the graph has no training node.
     """
     _check_logits("loss_share", logits, partition)
     if partition.num_train_global == 0:
@@ -83,7 +84,8 @@ def evaluate(logits: Tensor, partition: Partition, *, comm: Communicator) -> Eva
         The same on every rank.
 
     Raises:
-        ValueError: `logits` has another number of rows.
+        ValueError: `logits` has another number of rows, too few columns, or, where targets are
+            multi-label, another number of columns.
     """
     _check_logits("evaluate", logits, partition)
     masks = (partition.train_mask, partition.val_mask, partition.test_mask)
@@ -103,6 +105,14 @@ def _check_logits(function: str, logits: Tensor, partition: Partition) -> None:
         raise ValueError(
             f"{function}: expected one row per inner node, [{partition.num_inner}, C], for "
             f"'logits', got {tuple(logits.shape)}."
+        )
+    # Every rank says so, not only those that own the labels which do not fit.
+    columns, wanted = logits.shape[1], partition.num_classes
+    if columns < wanted or (partition.multilabel and columns != wanted):
+        what = f"{wanted} label columns" if partition.multilabel else f"at least {wanted} classes"
+        raise ValueError(
+            f"{function}: expected {what} for 'logits', got {tuple(logits.shape)}. Give the "
+            f"model {wanted} output channels."
         )
 
 

@@ -7,13 +7,38 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
+import json
 import logging
+import shlex
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 INTERFACE_VERSION: Final = 1
-REBUILD_COMMAND: Final = "pip install --force-reinstall --no-deps --no-cache-dir horovod_sylvie"
 
 _logger = logging.getLogger(__name__)
+
+
+def rebuild_command() -> str:
+    """Return the command that builds the native library again, for the way it was installed.
+
+    Returns:
+        A shell command: of the directory, where the package was installed from one (a clone), and
+        of the package index otherwise.
+    """
+    command = "pip install --force-reinstall --no-deps"
+    # A clone may also hold metadata of its own, which says nothing about the installation.
+    for distribution in importlib.metadata.distributions(name="horovod_sylvie"):
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if "dir_info" in origin:
+            directory = shlex.quote(url2pathname(urlsplit(origin["url"]).path))
+            editable = "-e " if origin["dir_info"].get("editable", False) else ""
+            return f"{command} {editable}{directory}"
+    return f"{command} --no-cache-dir horovod_sylvie"
+
+
+REBUILD_COMMAND: Final = rebuild_command()
 
 
 @functools.cache

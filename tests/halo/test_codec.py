@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from horovod_sylvie.halo.codec import Bits, Codec, FullPrecision, Half, OneBit
+from horovod_sylvie.halo.codec import Codec, FullPrecision, Half
 from horovod_sylvie.halo.message import header_rows
+from horovod_sylvie.halo.packed_codec import Bits, OneBit
 from horovod_sylvie.halo.plan import MessageLayout, Route
 
 UNBIASED = [Bits(1), Bits(2), Bits(4), Bits(8), OneBit("minmax")]

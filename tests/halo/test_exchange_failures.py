@@ -13,8 +13,9 @@ from torch import Tensor
 
 from horovod_sylvie.comm.errors import CommunicationError, PeerError
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
-from horovod_sylvie.halo.codec import Bits, Codec, FullPrecision, Half, OneBit
+from horovod_sylvie.halo.codec import Codec, FullPrecision, Half
 from horovod_sylvie.halo.exchange import HaloExchange
+from horovod_sylvie.halo.packed_codec import Bits, OneBit
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import WatchedCommunicator, run_on_partitions
 from tests.reference_training import make_graph
@@ -58,6 +59,15 @@ def test_codec_of_another_type_raises(tmp_path: Path) -> None:
         run_on_partitions(GRAPH, tmp_path, 1, body)
 
 
+@pytest.mark.parametrize("seed", ["x", 1.5, None, True])
+def test_seed_of_another_type_raises(tmp_path: Path, seed: object) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        HaloExchange(part, comm=comm, seed=seed)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match=re.escape(f"an int for 'seed', got {seed!r}.")):
+        run_on_partitions(GRAPH, tmp_path, 1, body)
+
+
 def test_partition_of_another_rank_raises(tmp_path: Path) -> None:
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
         HaloExchange(dataclasses.replace(part, rank=1 - part.rank), comm=comm)
@@ -86,6 +96,45 @@ def test_rows_that_do_not_fit_raise_before_anything_is_sent(tmp_path: Path, make
         with pytest.raises(ValueError, match=re.escape(wanted) + ".*" + re.escape(got)):
             halo.extend(make(part), layer="conv", training=True)
         assert halo.traffic.total().num_exchanges == 0
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda part: None, "got NoneType. Give a torch tensor."),
+        (lambda part: part.x.numpy(), "got ndarray. Give a torch tensor."),
+        (lambda part: part.x.to_sparse(), "got layout torch.sparse_coo. Give a dense tensor."),
+    ],
+    ids=["None", "array", "sparse"],
+)
+@pytest.mark.parametrize("fetched_before", [False, True])
+def test_rows_that_are_no_dense_tensor_raise(
+    tmp_path: Path, make, text: str, fetched_before: bool
+) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halo = HaloExchange(part, comm=comm)
+        if fetched_before:
+            halo.extend(part.x, layer="conv", training=True)
+        with pytest.raises(TypeError, match=r"extend: expected .* for 'x', " + re.escape(text)):
+            halo.extend(make(part), layer="conv", training=True)
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+def test_input_made_under_inference_mode_raises_in_training(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halo = HaloExchange(part, comm=comm)
+        with torch.inference_mode():
+            x = part.x * 1
+            halo.extend(x, layer="conv", training=False)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"'x' of 'conv' in training.* Clone it outside"):
+                halo.extend(x, layer="conv", training=True)
+        assert halo.traffic.total("features").num_exchanges == 0
+        extended = halo.extend(x.clone(), layer="conv", training=True)
+        assert torch.equal(extended[: part.num_inner], part.x)
 
     run_on_partitions(GRAPH, tmp_path, 2, body)
 

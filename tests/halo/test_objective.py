@@ -165,3 +165,39 @@ def test_logits_of_other_rows_raise(tmp_path: Path, function: str) -> None:
                 call(torch.zeros(shape))
 
     run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+@pytest.mark.parametrize("function", ["loss_share", "evaluate"])
+@pytest.mark.parametrize(
+    ("graph", "offset", "text"),
+    [
+        (GRAPH, -1, "expected at least 5 classes for 'logits', got (%d, 4). Give the model 5"),
+        (MULTILABEL, -1, "expected 4 label columns for 'logits', got (%d, 3). Give the model 4"),
+        (MULTILABEL, 1, "expected 4 label columns for 'logits', got (%d, 5). Give the model 4"),
+    ],
+    ids=["classes", "labels", "more labels"],
+)
+def test_logits_of_other_columns_raise_on_every_rank(
+    tmp_path: Path, graph: Graph, offset: int, text: str, function: str
+) -> None:
+    # rank 0 owns no node of the last class
+    order = np.argsort(graph.y if graph.y.ndim == 1 else graph.y[:, -1], kind="stable")
+    graph = dataclasses.replace(graph, y=graph.y[order])
+
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        logits = torch.zeros(part.num_inner, graph.num_classes + offset)
+        wanted = f"{function}: {text}" % part.num_inner
+        options = {"comm": comm} if function == "evaluate" else {}
+        with pytest.raises(ValueError, match=re.escape(wanted)):
+            {"loss_share": loss_share, "evaluate": evaluate}[function](logits, part, **options)
+
+    run_on_partitions(graph, tmp_path, 3, body, method="contiguous")
+
+
+def test_logits_of_more_columns_than_classes_are_allowed(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> float:
+        wide = torch.zeros(part.num_inner, NUM_CLASSES + 2)
+        return loss_share(wide, part).item()
+
+    shares = run_on_partitions(GRAPH, tmp_path, 2, body)
+    assert math.isclose(sum(shares), math.log(NUM_CLASSES + 2), rel_tol=1e-5)

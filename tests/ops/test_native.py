@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import logging
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +50,34 @@ def test_load_native_built_from_other_sources_raises(monkeypatch: pytest.MonkeyP
     break_import(monkeypatch, types.SimpleNamespace(INTERFACE_VERSION=0))
     with pytest.raises(ImportError, match=r"expected interface version \d+ .* got 0.*pip install"):
         native.load_native()
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "--no-cache-dir horovod_sylvie"),
+        ({"url": "https://site/a.whl", "archive_info": {}}, "--no-cache-dir horovod_sylvie"),
+        ({"url": "file:///src/a", "dir_info": {}}, "/src/a"),
+        ({"url": "file:///src/a", "dir_info": {"editable": True}}, "-e /src/a"),
+        ({"url": "file:///my%20src/a", "dir_info": {}}, "'/my src/a'"),
+    ],
+    ids=["index", "wheel", "directory", "editable", "quoted"],
+)
+def test_rebuild_command_is_that_of_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: dict[str, object] | None, command: str
+):
+    in_clone = tmp_path / "clone" / "horovod_sylvie.egg-info" / "PKG-INFO"
+    installed = tmp_path / "site" / "horovod_sylvie-0.1.0.dist-info"
+    for metadata in (in_clone, installed / "METADATA"):
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text("Name: horovod_sylvie\nVersion: 0.1.0\n")
+    if origin is not None:
+        (installed / "direct_url.json").write_text(json.dumps(origin))
+    path = [str(tmp_path / "clone"), str(tmp_path / "site")]
+    found = list(importlib.metadata.distributions(name="horovod_sylvie", path=path))
+    assert len(found) == 2
+    monkeypatch.setattr(native.importlib.metadata, "distributions", lambda name: found)
+    assert native.rebuild_command() == f"pip install --force-reinstall --no-deps {command}"
 
 
 def test_rows_without_native_library_take_the_twin_and_log_once(

@@ -6,25 +6,49 @@ A rank that ends with an error prints it in one line and then leaves at once, as
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
 import threading
 from pathlib import Path
+from typing import TextIO
 
 import horovod.torch as hvd
 import torch
 
 from horovod_sylvie.comm.agreement import together
 from horovod_sylvie.comm.horovod import HorovodCommunicator
-from horovod_sylvie.halo.codec import FullPrecision, OneBit
+from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.halo.objective import loss_share
+from horovod_sylvie.halo.packed_codec import OneBit
 from horovod_sylvie.partition.loader import load_partition
 from tests import reference_training as reference
 
 FAULTY, EPOCH = 1, 3
+LAST_WORDS_S = 30
+
+
+def go_on_in_a_child(lock_path: Path) -> TextIO:
+    """Return in a child process; the parent ends when the children of all ranks have ended.
+
+    horovodrun kills every rank as soon as one has ended, often before it has said what it saw. A
+    child holds a shared lock for as long as it lives, so a parent that gets the exclusive one
+    knows that all are gone: no child is past hvd.init before each holds its own.
+    """
+    child = os.fork()
+    lock = lock_path.open("w")  # after the fork: a lock belongs to who opened the file
+    if child == 0:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        return lock
+    _, status = os.waitpid(child, 0)
+    signal.alarm(LAST_WORDS_S)  # ends this process, whatever the others do
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    code = os.waitstatus_to_exitcode(status)
+    print(f"rank {os.environ['HOROVOD_RANK']} ended with {code}", flush=True)
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def misbehave(fault: str, epoch: int, model: torch.nn.Module) -> None:
@@ -50,6 +74,7 @@ def misbehave(fault: str, epoch: int, model: torch.nn.Module) -> None:
 def main() -> None:
     directory, fault = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
+    alive = go_on_in_a_child(directory.parent / "alive") if fault == "killed" else None
     hvd.init()
     comm = HorovodCommunicator()
     with together(comm, "loading the partition"):
@@ -70,6 +95,8 @@ def main() -> None:
         loss_share(model(part.x, part.edge_index), part).backward()
         optimizer.step()
     print(f"rank {hvd.rank()} trained to the end", flush=True)
+    if alive is not None:
+        alive.close()
 
 
 if __name__ == "__main__":

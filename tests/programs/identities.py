@@ -19,7 +19,7 @@ from horovod_sylvie.comm.errors import PeerError
 from horovod_sylvie.comm.horovod import HorovodCommunicator
 from horovod_sylvie.comm.loopback import LoopbackCommunicator, run_loopback
 from horovod_sylvie.comm.protocol import Communicator
-from horovod_sylvie.halo.codec import OneBit
+from horovod_sylvie.halo.packed_codec import OneBit
 from horovod_sylvie.partition.partitioner import partition_graph
 from tests import reference_training as reference
 
