@@ -117,7 +117,6 @@ class History:
     loss: list[float] = dataclasses.field(default_factory=list)
     epoch_s: list[float] = dataclasses.field(default_factory=list)
     best: hvs.Evaluation | None = None
-    traffic: hvs.Traffic = dataclasses.field(default_factory=hvs.Traffic)
 
 
 def train(
@@ -154,7 +153,6 @@ def train(
                 history.best = evaluation
             if comm.rank == 0:
                 print(epoch_line(args, epoch, history, evaluation, halo), flush=True)
-    history.traffic = halo.traffic.total("forward", "backward")
     return history, halo
 
 
@@ -186,16 +184,13 @@ def summary(
     halo: hvs.HaloExchange,
 ) -> dict[str, object]:
     """Gather the figures of all ranks."""
-    traffic = [
-        history.traffic,
-        halo.traffic.total("features"),
-        halo.traffic.total("evaluation"),
-    ]
+    total = halo.traffic.total
+    traffic = [total("forward", "backward"), total("features"), total("evaluation")]
     counts = torch.tensor([[t.bytes_sent, t.bytes_full_precision] for t in traffic])
     counts = comm.allreduce(counts, name="bytes").wait()
     assert history.best is not None
     num_evaluations = -(-args.epochs // args.eval_every)
-    return {
+    return vars(args) | {
         "loss": history.loss,
         "metric": history.best.metric,
         "test_accuracy": none_if_nan(history.best.test),
@@ -206,7 +201,6 @@ def summary(
         "bytes_sent_for_features": counts[1, 0].item(),
         "bytes_sent_per_evaluation": counts[2, 0].item() / num_evaluations,
         "ranks": comm.size,
-        "options": vars(args),
     }
 
 

@@ -61,7 +61,7 @@ def test_full_graph_learns_and_reports(
         assert sent == full == 0
     else:
         assert full / sent >= ratio
-    assert figures["options"]["model"] == options.split()[1]
+    assert figures["model"] == options.split()[1]
 
 
 def test_full_graph_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
