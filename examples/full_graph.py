@@ -66,7 +66,7 @@ def make_convolution(
         return GCNConv(width_in, width_out)
     if args.model == "gat":
         heads = 1 if last else args.heads
-        return GATConv(width_in, width_out // heads, heads=heads, add_self_loops=False)
+        return GATConv(width_in, width_out // heads, heads=heads)
     hidden = nn.Linear(width_in, args.hidden)
     mlp = nn.Sequential(hidden, nn.BatchNorm1d(args.hidden), nn.ReLU())
     return GINConv(mlp.append(nn.Linear(args.hidden, width_out)), train_eps=True)
