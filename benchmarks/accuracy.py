@@ -33,7 +33,7 @@ RECIPES: Final = MappingProxyType(
     {
         "amazon_photo": "--model sage --hidden 256 --epochs 80 --split 1 --feature-norm l2",
         "coauthor_cs": "--model gcn --hidden 64 --epochs 60 --split 1",
-        "debian_deps": "--model gcn --hidden 64 --epochs 60",
+        "debian_deps": "--model sage --hidden 64 --epochs 60 --lr 0.01",
     }
 )
 # glibc gives large blocks back to the system at once; faulting them in again takes half the time.
