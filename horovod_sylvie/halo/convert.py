@@ -9,16 +9,18 @@ Shapes: I inner rows, H halo rows.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from ..comm.agreement import require_agreement, together
 from .batch_norm import SynchronizedBatchNorm
 from .exchange import HaloExchange
+from .gcn_norm import gcn_norm
 from .hook import HaloHook, is_bipartite
 from .refusals import inner_refusal, refusal
 
@@ -57,8 +59,13 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
         _description(model),
         advice="Build the same model with the same options on every rank.",
     )
+
+    @functools.cache  # layers with equal options share their edges and weights
+    def norm_of(improved: bool, add_self_loops: bool) -> tuple[Tensor, Tensor]:
+        return gcn_norm(halo.partition, improved=improved, add_self_loops=add_self_loops)
+
     for name, convolution in convolutions.items():
-        hook = HaloHook(convolution, halo, name)
+        hook = HaloHook(convolution, halo, name, norm_of)
         convolution.register_forward_pre_hook(hook.before, with_kwargs=True)
         convolution.register_forward_hook(hook.after)
         convolution.register_propagate_forward_pre_hook(hook.count_propagation)

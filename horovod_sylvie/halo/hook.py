@@ -6,6 +6,7 @@ Shapes: I inner rows, H halo rows.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -14,7 +15,6 @@ from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, MessagePas
 
 from ..comm.agreement import together
 from .exchange import HaloExchange
-from .gcn_norm import gcn_norm
 from .locality import check_locality, is_known
 from .refusals import hops_allowed
 
@@ -26,7 +26,21 @@ _BIPARTITE: Final = (SAGEConv, GraphConv, GINConv, GINEConv)
 class HaloHook:
     """The hooks of one convolution."""
 
-    def __init__(self, convolution: MessagePassing, halo: HaloExchange, layer: str) -> None:
+    def __init__(
+        self,
+        convolution: MessagePassing,
+        halo: HaloExchange,
+        layer: str,
+        norm_of: Callable[[bool, bool], tuple[Tensor, Tensor]],
+    ) -> None:
+        """Take over the normalisation of a `GCNConv`.
+
+        Args:
+            convolution: The convolution.
+            halo: This rank's halo exchange.
+            layer: Stable name, the same on every rank.
+            norm_of: Returns edges and weights for (improved, add_self_loops).
+        """
         self._halo = halo
         self._layer = layer
         self._bipartite = is_bipartite(convolution)
@@ -35,11 +49,7 @@ class HaloHook:
         self._proven = is_known(convolution) or self._bipartite
         self._norm: tuple[Tensor, Tensor] | None = None
         if isinstance(convolution, GCNConv) and convolution.normalize:
-            self._norm = gcn_norm(
-                halo.partition,
-                improved=convolution.improved,
-                add_self_loops=convolution.add_self_loops,
-            )
+            self._norm = norm_of(convolution.improved, convolution.add_self_loops)
             convolution.normalize = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HaloHook:
@@ -53,7 +63,6 @@ class HaloHook:
         given = dict(self._signature.bind(convolution, *args, **kwargs).arguments)
         del given[next(iter(given))]  # self
         self._check(given)
-        self._num_propagations = 0
         x = given["x"]
         extended = self._halo.extend(x, layer=self._layer, training=convolution.training)
         given["x"] = (extended, x) if self._bipartite else extended
@@ -63,6 +72,7 @@ class HaloHook:
             given["edge_weight"] = weight.to(x.dtype)
         if not self._proven:
             self._prove(convolution, given)
+        self._num_propagations = 0
         return (), given
 
     def _prove(self, convolution: MessagePassing, given: dict[str, Any]) -> None:
@@ -80,7 +90,6 @@ class HaloHook:
                 num_inner=self._halo.plan.num_inner,
                 layer=self._layer,
             )
-        self._num_propagations = 0
         self._proven = True
 
     def after(self, convolution: MessagePassing, args: tuple[Any, ...], output: Any) -> Any:
