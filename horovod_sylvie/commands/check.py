@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..comm.horovod_build import INSTALL_COMMAND, HorovodBuild, describe_horovod
-from ..ops.native import REBUILD_COMMAND, load_native
+from ..ops.native import load_native, rebuild_command
 
 GNN_COMMAND: Final = "pip install 'horovod_sylvie[gnn]'"
 
@@ -116,15 +116,15 @@ def _native_library() -> list[Finding]:
     except ImportError as error:
         detail = f"cannot be loaded ({error}); slower plain-PyTorch code runs instead"
         return [
-            Finding(group, "CPU kernels", False, False, detail, REBUILD_COMMAND),
-            Finding(group, "CUDA half", False, False, "", REBUILD_COMMAND),
+            Finding(group, "CPU kernels", False, False, detail, rebuild_command()),
+            Finding(group, "CUDA half", False, False, "", rebuild_command()),
         ]
 
 
 def _cuda_half(runtime: dict[str, Any] | None) -> Finding:
     group, name = "Native library", "CUDA half"
     if runtime is None:
-        command = f"CMAKE_ARGS=-DHVS_WITH_CUDA=ON {REBUILD_COMMAND}"
+        command = f"CMAKE_ARGS=-DHVS_WITH_CUDA=ON {rebuild_command()}"
         return Finding(group, name, False, False, "built without CUDA", command)
     devices = [f"{each['name']} ({each['compute_capability']})" for each in runtime["devices"]]
     seen = ", ".join(devices) or f"no device here: {runtime['problem']}"

@@ -38,9 +38,6 @@ def rebuild_command() -> str:
     return f"{command} --no-cache-dir horovod_sylvie"
 
 
-REBUILD_COMMAND: Final = rebuild_command()
-
-
 @functools.cache
 def load_native() -> Any:
     """Import the native library; the second time, return it.
@@ -57,7 +54,7 @@ def load_native() -> Any:
     if found != INTERFACE_VERSION:
         msg = (
             f"load_native: expected interface version {INTERFACE_VERSION} of 'horovod_sylvie."
-            f"_native', got {found}. It was built from other sources: {REBUILD_COMMAND}"
+            f"_native', got {found}. It was built from other sources: {rebuild_command()}"
         )
         raise ImportError(msg)
     return native
@@ -70,7 +67,7 @@ def native_or_none() -> Any | None:
         return load_native()
     except ImportError as error:
         warn_slow(
-            f"the native library cannot be loaded ({error}); to rebuild it: {REBUILD_COMMAND}"
+            f"the native library cannot be loaded ({error}); to rebuild it: {rebuild_command()}"
         )
         return None
 
