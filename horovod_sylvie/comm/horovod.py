@@ -9,7 +9,7 @@ What Horovod leaves to its users is done here, once:
 * What would raise on one rank only is checked before submission.
 * After the first failure nothing more is submitted: Horovod's background thread drops tensors
   under its lock while it shuts down, and a late submission can deadlock with it.
-* Only the global process set is used: a rank that dies inside another set aborts its peers.
+* The global process set is the default: a rank that dies inside another set aborts its peers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .errors import CommunicationError, CommunicationTimeout
-from .horovod_build import require_horovod
+from .horovod_build import horovod_failure, require_horovod
 from .validation import check_name, check_not_in_flight, check_splits, check_tensor
 
 _DEFAULT_TIMEOUT_S: Final = 300.0
@@ -41,6 +41,7 @@ class HorovodHandle:
         kind: str,
         name: str,
         number: int,
+        num_rows: int | None,
         recv_splits: tuple[int, ...],
     ) -> None:
         self._owner = owner
@@ -48,6 +49,7 @@ class HorovodHandle:
         self._number = number
         self._waited = False
         self.kind = kind
+        self.num_rows = num_rows  # of an allgather's result
         self.recv_splits = recv_splits  # empty but for an alltoall
         self.submitted_s = time.monotonic()
 
@@ -69,19 +71,21 @@ class HorovodHandle:
 
 
 class HorovodCommunicator:
-    """All ranks of a `horovodrun` job.
+    """All ranks of a `horovodrun` job, or those of one process set.
 
     Args:
         timeout_s: Deadline of each wait, in seconds. The default is the environment variable
             HVS_TIMEOUT_S, or 300.
+        process_set: A `horovod.torch.ProcessSet` that this process belongs to; None for all ranks.
 
     Raises:
         ImportError: Horovod is missing or was built without PyTorch; the text has the command.
         RuntimeError: `hvd.init()` was not called.
-        ValueError: The deadline is not positive.
+        ValueError: The deadline is not positive, or the process set is not registered or does not
+            hold this process.
     """
 
-    def __init__(self, *, timeout_s: float | None = None) -> None:
+    def __init__(self, *, timeout_s: float | None = None, process_set: Any = None) -> None:
         hvd = require_horovod()
         if not hvd.is_initialized():
             raise RuntimeError(
@@ -91,8 +95,15 @@ class HorovodCommunicator:
         self._timeout_s = _checked_timeout(timeout_s)
         self._in_flight: dict[str, HorovodHandle] = {}
         self._failure: str | None = None
-        self._rank = int(hvd.rank())
-        self._size = int(hvd.size())
+        self._process_set = hvd.global_process_set if process_set is None else process_set
+        if not (self._process_set.process_set_id is not None and self._process_set.included()):
+            raise ValueError(
+                "HorovodCommunicator: expected a registered process set that holds this process "
+                f"(rank {hvd.rank()}) for 'process_set', got {process_set}. Register it with "
+                "hvd.add_process_set or hvd.init, and use it on its own ranks only."
+            )
+        self._rank = int(self._process_set.rank())
+        self._size = int(self._process_set.size())
 
     @property
     def rank(self) -> int:
@@ -104,13 +115,44 @@ class HorovodCommunicator:
         """The number of ranks."""
         return self._size
 
+    @property
+    def timeout_s(self) -> float:
+        """Deadline of each wait, in seconds."""
+        return self._timeout_s
+
+    def ranks_changed(self) -> bool:
+        """Return whether Horovod now runs with other ranks than this was made for."""
+        return (self._rank, self._size) != (self._process_set.rank(), self._process_set.size())
+
     def allreduce(self, tensor: Tensor, *, name: str) -> HorovodHandle:
         """Sum a tensor over all ranks."""
         check_name("allreduce", name)
         check_tensor("allreduce", tensor, reducible=True)
-        hvd = self._hvd
         return self._submit(
-            "allreduce", name, lambda: hvd.allreduce_async(tensor.detach(), name=name, op=hvd.Sum)
+            "allreduce",
+            name,
+            lambda: self._hvd.allreduce_async(
+                tensor.detach(), name=name, op=self._hvd.Sum, process_set=self._process_set
+            ),
+        )
+
+    def allreduce_(
+        self, tensor: Tensor, *, name: str, prescale: float = 1.0, postscale: float = 1.0
+    ) -> HorovodHandle:
+        """Sum a tensor over all ranks in place, and scale it."""
+        check_name("allreduce_", name)
+        check_tensor("allreduce_", tensor, reducible=True)
+        return self._submit(
+            "allreduce_",
+            name,
+            lambda: self._hvd.allreduce_async_(
+                tensor.detach(),
+                name=name,
+                op=self._hvd.Sum,
+                prescale_factor=prescale,
+                postscale_factor=postscale,
+                process_set=self._process_set,
+            ),
         )
 
     def allgather(self, tensor: Tensor, *, name: str) -> HorovodHandle:
@@ -118,7 +160,12 @@ class HorovodCommunicator:
         check_name("allgather", name)
         check_tensor("allgather", tensor, reducible=False)
         return self._submit(
-            "allgather", name, lambda: self._hvd.allgather_async(tensor.detach(), name=name)
+            "allgather",
+            name,
+            lambda: self._hvd.allgather_async(
+                tensor.detach(), name=name, process_set=self._process_set
+            ),
+            num_rows=self.size * len(tensor),
         )
 
     def alltoall(
@@ -133,12 +180,20 @@ class HorovodCommunicator:
         return self._submit(
             "alltoall",
             name,
-            lambda: self._hvd.alltoall_async(tensor.detach(), splits=splits, name=name),
-            tuple(recv_splits),
+            lambda: self._hvd.alltoall_async(
+                tensor.detach(), splits=splits, name=name, process_set=self._process_set
+            ),
+            recv_splits=tuple(recv_splits),
         )
 
     def _submit(
-        self, kind: str, name: str, start: Callable[[], int], recv_splits: tuple[int, ...] = ()
+        self,
+        kind: str,
+        name: str,
+        start: Callable[[], int],
+        *,
+        num_rows: int | None = None,
+        recv_splits: tuple[int, ...] = (),
     ) -> HorovodHandle:
         if self._failure is not None:
             raise CommunicationError(
@@ -146,9 +201,20 @@ class HorovodCommunicator:
                 f"({self._failure}). End this process and start the job again."
             )
         check_not_in_flight(kind, name, self._in_flight)
-        handle = HorovodHandle(self, kind, name, start(), recv_splits)
+        try:
+            number = start()
+        except RuntimeError as error:  # a rank has ended since the last wait
+            raise self._failed(kind, name, error) from error
+        handle = HorovodHandle(self, kind, name, number, num_rows, recv_splits)
         self._in_flight[name] = handle
         return handle
+
+    def _failed(self, kind: str, name: str, error: Exception) -> CommunicationError:
+        self._failure = f"'{name}': {error}"
+        return horovod_failure()(
+            f"rank {self.rank}: '{name}' ({kind}) failed: {error} Another rank ended, or "
+            "submitted something else under this name; its own output says why."
+        )
 
     def _has_ended(self, number: int) -> bool:
         return bool(self._hvd.poll(number))
@@ -164,15 +230,11 @@ class HorovodCommunicator:
         try:
             result: Any = self._hvd.synchronize(number)
         except Exception as error:  # HorovodInternalError, whose place moved between releases
-            self._failure = f"'{handle.name}': {error}"
-            raise CommunicationError(
-                f"rank {self.rank}: '{handle.name}' ({handle.kind}) failed: {error} "
-                "Another rank ended, or submitted something else under this name; "
-                "its own output says why."
-            ) from error
+            raise self._failed(handle.kind, handle.name, error) from error
         rows: Tensor
         if handle.kind != "alltoall":
             rows = result
+            self._check_rows(handle, rows)
             return rows
         rows, received = result
         if tuple(received.tolist()) != handle.recv_splits:
@@ -181,6 +243,15 @@ class HorovodCommunicator:
                 f"expected {list(handle.recv_splits)}. The ranks use different plans."
             )
         return rows
+
+    def _check_rows(self, handle: HorovodHandle, rows: Tensor) -> None:
+        """Horovod gathers different numbers of rows too; no caller of ours does."""
+        if handle.num_rows is not None and len(rows) != handle.num_rows:
+            self._failure = f"'{handle.name}' brought {len(rows)} rows"
+            raise CommunicationError(
+                f"rank {self.rank}: '{handle.name}' brought {len(rows)} rows from {self.size} "
+                f"ranks, expected {handle.num_rows}. The ranks use different options or models."
+            )
 
     def _timed_out(self, handle: HorovodHandle) -> CommunicationTimeout:
         now_s = time.monotonic()

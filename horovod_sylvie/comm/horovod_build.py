@@ -7,6 +7,7 @@ import, crashing included. No rank is started here. Nothing in this module needs
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final
+
+from .errors import CommunicationError
 
 INSTALL_COMMAND: Final = "python -m horovod_sylvie install-horovod"
 CHILD_TIMEOUT_S: Final = 120
@@ -89,6 +92,18 @@ def require_horovod() -> ModuleType:
         msg = f"require_horovod: Horovod was built without its torch extension. {cure}"
         raise ImportError(msg)
     return module
+
+
+@functools.cache
+def horovod_failure() -> type[CommunicationError]:
+    """Return the error of an operation that Horovod gave up.
+
+    Returns:
+        A `CommunicationError` that is also Horovod's own `HorovodInternalError`, so that
+        `hvd.elastic.run` sees it and starts again with the ranks that are left.
+    """
+    internal = importlib.import_module("horovod.common.exceptions").HorovodInternalError
+    return type("HorovodFailure", (CommunicationError, internal), {"__module__": __name__})
 
 
 def describe_horovod(torch_version: str | None) -> HorovodBuild:

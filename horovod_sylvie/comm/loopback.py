@@ -51,11 +51,19 @@ class _World:
 class LoopbackHandle:
     """An operation in flight between threads."""
 
-    def __init__(self, world: _World, rank: int, key: tuple[str, int], in_flight: set[str]) -> None:
+    def __init__(
+        self,
+        world: _World,
+        rank: int,
+        key: tuple[str, int],
+        in_flight: set[str],
+        finish: Callable[[Tensor], Tensor],
+    ) -> None:
         self._world = world
         self._rank = rank
         self._key = key
         self._in_flight = in_flight
+        self._finish = finish
         self._waited = False
 
     @property
@@ -89,7 +97,7 @@ class LoopbackHandle:
             if round_.num_collected == world.size:
                 del world.rounds[self._key]
             contributions = [round_.contributions[rank] for rank in range(world.size)]
-        return result_of(contributions, self._rank, self.name)
+        return self._finish(result_of(contributions, self._rank, self.name))
 
     def _complete(self) -> bool:
         return len(self._world.rounds[self._key].contributions) == self._world.size
@@ -127,11 +135,27 @@ class LoopbackCommunicator:
         """The number of ranks."""
         return self._world.size
 
+    def ranks_changed(self) -> bool:
+        """Return False: threads stay."""
+        return False
+
     def allreduce(self, tensor: Tensor, *, name: str) -> LoopbackHandle:
         """Sum a tensor over all ranks, in rank order."""
         check_name("allreduce", name)
         check_tensor("allreduce", tensor, reducible=True)
         return self._submit(name, Contribution("allreduce", tensor.detach().clone()))
+
+    def allreduce_(
+        self, tensor: Tensor, *, name: str, prescale: float = 1.0, postscale: float = 1.0
+    ) -> LoopbackHandle:
+        """Sum a tensor over all ranks in place, in rank order, and scale it."""
+        check_name("allreduce_", name)
+        check_tensor("allreduce_", tensor, reducible=True)
+        return self._submit(
+            name,
+            Contribution("allreduce_", tensor.detach() * prescale),
+            lambda total: tensor.detach().copy_(total * postscale),
+        )
 
     def allgather(self, tensor: Tensor, *, name: str) -> LoopbackHandle:
         """Collect tensors of one shape from all ranks."""
@@ -154,7 +178,12 @@ class LoopbackCommunicator:
             ),
         )
 
-    def _submit(self, name: str, contribution: Contribution) -> LoopbackHandle:
+    def _submit(
+        self,
+        name: str,
+        contribution: Contribution,
+        finish: Callable[[Tensor], Tensor] = lambda result: result,
+    ) -> LoopbackHandle:
         check_not_in_flight(contribution.kind, name, self._in_flight)
         self._in_flight.add(name)
         number = self._num_rounds.get(name, 0)
@@ -164,7 +193,7 @@ class LoopbackCommunicator:
             round_ = self._world.rounds.setdefault(key, _Round())
             round_.contributions[self._rank] = contribution
             self._world.changed.notify_all()
-        return LoopbackHandle(self._world, self._rank, key, self._in_flight)
+        return LoopbackHandle(self._world, self._rank, key, self._in_flight, finish)
 
 
 def run_loopback(

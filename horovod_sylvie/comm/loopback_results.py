@@ -18,7 +18,7 @@ class Contribution:
     """What one rank submitted.
 
     Attributes:
-        kind: "allreduce", "allgather" or "alltoall".
+        kind: "allreduce", "allreduce_", "allgather" or "alltoall".
         tensor: A copy of the rank's tensor.
         send_splits: Of an alltoall: rows for each rank. P numbers
         recv_splits: Of an alltoall: rows from each rank. P numbers
@@ -52,7 +52,7 @@ def result_of(contributions: list[Contribution], rank: int, name: str) -> Tensor
             raise _disagreement(name, peer, first, other)
         if not (same_tail and same_head):
             raise _disagreement(name, peer, first, other)
-    if first.kind == "allreduce":
+    if first.kind in {"allreduce", "allreduce_"}:
         total = first.tensor.clone()
         for other in contributions[1:]:
             total += other.tensor

@@ -60,6 +60,10 @@ class Communicator(Protocol):
         """The number of ranks, P."""
         ...
 
+    def ranks_changed(self) -> bool:
+        """Return whether the world now has other ranks than this was made for: use another one."""
+        ...
+
     def allreduce(self, tensor: Tensor, *, name: str) -> Handle:
         """Sum a tensor over all ranks.
 
@@ -69,6 +73,23 @@ class Communicator(Protocol):
 
         Returns:
             A handle whose result has the shape and dtype of `tensor`.
+        """
+        ...
+
+    def allreduce_(
+        self, tensor: Tensor, *, name: str, prescale: float = 1.0, postscale: float = 1.0
+    ) -> Handle:
+        """Sum a tensor over all ranks, in place, and scale it.
+
+        Args:
+            tensor: Same shape and dtype on every rank. Holds the result once the handle was
+                waited on, and nothing that means anything before.
+            name: Stable name, the same on every rank.
+            prescale: Multiplies every rank's tensor before the sum.
+            postscale: Multiplies the sum.
+
+        Returns:
+            A handle whose result is `tensor`.
         """
         ...
 

@@ -136,6 +136,61 @@ def test_handle_waited_on_twice_raises() -> None:
         run_loopback(1, body)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_allreduce_in_place_scales_before_and_after_the_sum(dtype: torch.dtype) -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        own = torch.full((2, 3), float(comm.rank + 1), dtype=dtype)
+        handle = comm.allreduce_(own, name="sum", prescale=0.5, postscale=4.0)
+        result = handle.wait()
+        assert result.data_ptr() == own.data_ptr()
+        assert own.flatten().tolist() == [12.0] * 6
+
+    run_loopback(3, body)
+
+
+def test_allreduce_in_place_of_a_parameter_leaves_the_graph_alone() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        weight = torch.ones(3, requires_grad=True)
+        comm.allreduce_(weight.detach(), name="sum").wait()
+        assert weight.tolist() == [2.0, 2.0, 2.0]
+        assert weight.grad_fn is None
+
+    run_loopback(2, body)
+
+
+def test_allreduce_in_place_beside_one_that_is_not_raises_on_all_ranks() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        submit = comm.allreduce if comm.rank else comm.allreduce_
+        with pytest.raises(
+            CommunicationError, match="submitted allreduce_ of .* submitted allredu"
+        ):
+            submit(torch.ones(1), name="x").wait()
+
+    run_loopback(2, body)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "error", "text"),
+    [
+        (torch.ones(2, dtype=torch.bfloat16), TypeError, "allreduce_: expected one of"),
+        (torch.ones(2, 3).T, ValueError, "allreduce_: expected a contiguous 'tensor'"),
+        (torch.tensor(1.0), ValueError, "allreduce_: expected at least one dimension"),
+    ],
+)
+def test_allreduce_in_place_of_what_cannot_be_sent_raises(
+    tensor: torch.Tensor, error: type[Exception], text: str
+) -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        with pytest.raises(error, match=text):
+            comm.allreduce_(tensor, name="x")
+
+    run_loopback(2, body)
+
+
+def test_ranks_of_threads_never_change() -> None:
+    assert run_loopback(2, lambda comm: comm.ranks_changed()) == [False, False]
+
+
 @pytest.mark.parametrize(
     ("own", "text"),
     [
