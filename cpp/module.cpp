@@ -3,13 +3,14 @@
 
 #include "cuda_runtime_binding.hpp"
 #include "rows_binding.hpp"
+#include "top_k_binding.hpp"
 
 namespace {
 
 // To be raised with every change of a binding's signature or meaning, together
 // with INTERFACE_VERSION in horovod_sylvie/ops/native.py, which refuses a
 // library that an older checkout has built.
-constexpr int kInterfaceVersion = 1;
+constexpr int kInterfaceVersion = 2;
 
 }  // namespace
 
@@ -17,5 +18,6 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "Native kernels of horovod_sylvie. Not a public interface.";
   module.attr("INTERFACE_VERSION") = kInterfaceVersion;
   hvs::register_rows(module);
+  hvs::register_top_k(module);
   hvs::register_cuda_runtime(module);
 }

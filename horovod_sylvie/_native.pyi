@@ -1,10 +1,10 @@
 # Native kernels of horovod_sylvie. Called from horovod_sylvie.ops only, which checks tensors.
 #
 # Arrays are passed as addresses (0: none) with their sizes in elements or bytes. They must be
-# alive, must not overlap, and are trusted; sizes, index values and packed bytes are not. "dtype"
-# is "float32", "float16" or "bfloat16". "instruction_set" forces one of those up to the best
-# ("baseline" < "avx2" < "avx512"): the results are the same. The GIL is released while a kernel
-# runs.
+# alive, must not overlap, and are trusted; sizes, index values, packed bytes and sections are not.
+# "dtype" is "float32", "float16" or "bfloat16". "instruction_set" forces one of those up to the
+# best ("baseline" < "avx2" < "avx512"): the results are the same. The GIL is released while a
+# kernel runs.
 
 INTERFACE_VERSION: int
 
@@ -48,3 +48,71 @@ def unpack_rows(
     num_threads: int,
     instruction_set: str | None = None,
 ) -> tuple[int, int, int, int]: ...
+
+# `grad` may be 0, `accumulated` may be `residual`, "value_dtype" is "float32" or "bfloat16" and
+# `hint` in [0, 2**32). Returns the bits of the smallest selected magnitude, the next call's hint,
+# and how many sums were not finite.
+def select_top_k(
+    *,
+    grad: int,
+    dtype: str,
+    residual: int,
+    num_elements: int,
+    k: int,
+    scale: float,
+    value_dtype: str,
+    hint: int,
+    accumulated: int,
+    section: int,
+    section_bytes: int,
+    num_threads: int,
+    instruction_set: str | None = None,
+) -> tuple[int, int]: ...
+
+# Returns the first rank, none of those in `skip`, whose section is corrupt, or -1, and what is
+# wrong with it: 0 nothing, 1 the counts, 2 the indices, 3 a value. Nothing is written then.
+def add_selected(
+    *,
+    payloads: int,
+    payload_bytes: int,
+    num_ranks: int,
+    offset: int,
+    num_elements: int,
+    k: int,
+    value_dtype: str,
+    scale: float,
+    out: int,
+    dtype: str,
+    skip: list[int],
+    num_threads: int,
+    instruction_set: str | None = None,
+) -> tuple[int, int]: ...
+
+# Both return what is wrong with the section, as above.
+def restore_selected(
+    *,
+    section: int,
+    section_bytes: int,
+    num_elements: int,
+    k: int,
+    value_dtype: str,
+    residual: int,
+) -> int: ...
+def clear_selected(
+    *,
+    section: int,
+    section_bytes: int,
+    num_elements: int,
+    k: int,
+    value_dtype: str,
+    tensor: int,
+) -> int: ...
+
+# In [0, 2**64).
+def checksum(
+    *,
+    data: int,
+    nbytes: int,
+    num_threads: int,
+    instruction_set: str | None = None,
+) -> int: ...

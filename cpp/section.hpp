@@ -1,0 +1,70 @@
+// The wire format of a section: exactly k selected elements of one parameter
+// of D elements, in NB = ceil(D / 65536) blocks, little-endian:
+//
+//   offset           bytes   meaning
+//   0                4 * NB  uint32: selected elements of each block
+//   4 * NB           2 * k   uint16: an element's number inside its block,
+//                            strictly ascending inside a block
+//   4 * NB + 2 * k,  V * k   values in the same order, finite: V = 4 (fp32) or
+//   up to 4                  2 (bf16)
+//
+// The whole is padded to a multiple of 8; all padding is zero.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "float_bits.hpp"
+
+namespace hvs {
+
+constexpr int64_t kBlockElements = 65536;
+constexpr int64_t kMaxElements = int64_t{1} << 32;  // an index takes 32 bits
+
+enum class ValueType { kFloat32, kBFloat16 };
+
+// What a section holds and where: all but its bytes.
+struct SectionLayout {
+  int64_t num_elements;
+  int64_t k;
+  ValueType type;
+  int64_t num_blocks;
+  int64_t index_begin;  // these are in bytes
+  int64_t index_end;
+  int64_t values_begin;
+  int64_t values_end;
+  int64_t nbytes;
+
+  // For 1 <= k <= num_elements <= kMaxElements.
+  SectionLayout(int64_t num_elements, int64_t k, ValueType type);
+};
+
+inline int64_t block_size(const SectionLayout& layout, int64_t block) {
+  return std::min(kBlockElements, layout.num_elements - block * kBlockElements);
+}
+
+// To nearest, ties to even; but a finite value stays finite.
+inline uint16_t bf16_value(float value) {
+  const uint16_t rounded = bf16_nearest(value);
+  return static_cast<uint16_t>(rounded - ((rounded & 0x7FFFu) == 0x7F80u));
+}
+
+enum class SectionProblem { kNone, kCounts, kIndices, kValues };
+
+// Checks bytes that are not trusted. Unless there is a problem, `begins` gets
+// the position of each block's first element, and k after them: [NB + 1].
+SectionProblem check_section(const SectionLayout& layout,
+                             const uint8_t* section,
+                             std::vector<int64_t>& begins);
+
+// For a section without a problem: tensor[i] += value, and tensor[i] = +0.
+// `tensor` is [num_elements]; it is unchanged where there is a problem.
+SectionProblem restore_selected(const SectionLayout& layout,
+                                const uint8_t* section,
+                                float* tensor);
+SectionProblem clear_selected(const SectionLayout& layout,
+                              const uint8_t* section,
+                              float* tensor);
+
+}  // namespace hvs

@@ -1,0 +1,232 @@
+#include "top_k_binding.hpp"
+
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "add_selected.hpp"
+#include "checksum.hpp"
+#include "instruction_set.hpp"
+#include "section.hpp"
+#include "select_top_k.hpp"
+
+namespace hvs {
+namespace {
+
+namespace py = pybind11;
+
+using cpu::ElementType;
+using cpu::InstructionSet;
+
+[[noreturn]] void refuse(const char* argument,
+                         const std::string& expected,
+                         const std::string& got) {
+  throw py::value_error("_native: expected " + expected + " for '" + argument +
+                        "', got " + got +
+                        ". Call horovod_sylvie.ops.top_k, which prepares it.");
+}
+
+void check_range(const char* argument,
+                 int64_t value,
+                 int64_t lowest,
+                 int64_t highest) {
+  if (value < lowest || value > highest) {
+    refuse(argument,
+           "a number in [" + std::to_string(lowest) + ", " +
+               std::to_string(highest) + "]",
+           std::to_string(value));
+  }
+}
+
+void check_size(const char* argument, int64_t size, int64_t expected) {
+  if (size != expected) {
+    refuse(argument, std::to_string(expected), std::to_string(size));
+  }
+}
+
+ElementType to_element_type(const std::string& name) {
+  if (name == "float32") {
+    return ElementType::kFloat32;
+  }
+  if (name == "float16") {
+    return ElementType::kFloat16;
+  }
+  if (name == "bfloat16") {
+    return ElementType::kBFloat16;
+  }
+  refuse("dtype", "'float32', 'float16' or 'bfloat16'", "'" + name + "'");
+}
+
+SectionLayout to_layout(int64_t num_elements,
+                        int64_t k,
+                        const std::string& value_dtype) {
+  check_range("num_elements", num_elements, 1, kMaxElements);
+  check_range("k", k, 1, num_elements);
+  if (value_dtype == "float32") {
+    return SectionLayout(num_elements, k, ValueType::kFloat32);
+  }
+  if (value_dtype == "bfloat16") {
+    return SectionLayout(num_elements, k, ValueType::kBFloat16);
+  }
+  refuse("value_dtype", "'float32' or 'bfloat16'", "'" + value_dtype + "'");
+}
+
+InstructionSet to_instruction_set(const std::optional<std::string>& name) {
+  const InstructionSet best = cpu::best_instruction_set();
+  if (!name) {
+    return best;
+  }
+  for (const InstructionSet known :
+       {InstructionSet::kBaseline, InstructionSet::kAvx2,
+        InstructionSet::kAvx512}) {
+    if (*name == cpu::instruction_set_name(known) && known <= best) {
+      return known;
+    }
+  }
+  refuse("instruction_set",
+         std::string("None or one up to '") + cpu::instruction_set_name(best) +
+             "'",
+         "'" + *name + "'");
+}
+
+template <typename Pointer>
+Pointer to_pointer(uint64_t address) {
+  return reinterpret_cast<Pointer>(static_cast<uintptr_t>(address));
+}
+
+py::tuple select_top_k(uint64_t grad,
+                       const std::string& dtype,
+                       uint64_t residual,
+                       int64_t num_elements,
+                       int64_t k,
+                       double scale,
+                       const std::string& value_dtype,
+                       uint32_t hint,
+                       uint64_t accumulated,
+                       uint64_t section,
+                       int64_t section_bytes,
+                       int num_threads,
+                       const std::optional<std::string>& instruction_set) {
+  const SectionLayout layout = to_layout(num_elements, k, value_dtype);
+  check_size("section_bytes", section_bytes, layout.nbytes);
+  const cpu::SelectArguments arguments = {to_pointer<const void*>(grad),
+                                          to_element_type(dtype),
+                                          to_pointer<const float*>(residual),
+                                          static_cast<float>(scale),
+                                          hint,
+                                          to_pointer<float*>(accumulated),
+                                          to_pointer<uint8_t*>(section)};
+  const InstructionSet chosen = to_instruction_set(instruction_set);
+  cpu::SelectResult result;
+  {
+    const py::gil_scoped_release release;
+    result = cpu::select_top_k(layout, arguments, num_threads, chosen);
+  }
+  return py::make_tuple(result.threshold, result.num_nonfinite);
+}
+
+py::tuple add_selected(uint64_t payloads,
+                       int64_t payload_bytes,
+                       int64_t num_ranks,
+                       int64_t offset,
+                       int64_t num_elements,
+                       int64_t k,
+                       const std::string& value_dtype,
+                       double scale,
+                       uint64_t out,
+                       const std::string& dtype,
+                       const std::vector<int64_t>& skip,
+                       int num_threads,
+                       const std::optional<std::string>& instruction_set) {
+  const SectionLayout layout = to_layout(num_elements, k, value_dtype);
+  check_range("num_ranks", num_ranks, 1, payload_bytes);
+  const int64_t row_bytes = payload_bytes / num_ranks;
+  check_size("payload_bytes", payload_bytes, num_ranks * row_bytes);
+  check_range("offset", offset, 0, row_bytes - layout.nbytes);
+  std::vector<uint8_t> is_skipped(static_cast<size_t>(num_ranks));
+  for (const int64_t rank : skip) {
+    check_range("skip", rank, 0, num_ranks - 1);
+    is_skipped[static_cast<size_t>(rank)] = 1;
+  }
+  const cpu::AddArguments arguments = {to_pointer<const uint8_t*>(payloads),
+                                       num_ranks,
+                                       row_bytes,
+                                       offset,
+                                       is_skipped.data(),
+                                       static_cast<float>(scale),
+                                       to_pointer<void*>(out),
+                                       to_element_type(dtype)};
+  const InstructionSet chosen = to_instruction_set(instruction_set);
+  cpu::AddResult result;
+  {
+    const py::gil_scoped_release release;
+    result = cpu::add_selected(layout, arguments, num_threads, chosen);
+  }
+  return py::make_tuple(result.corrupt_rank, static_cast<int>(result.problem));
+}
+
+template <
+    SectionProblem (*kFunction)(const SectionLayout&, const uint8_t*, float*)>
+int change_selected(uint64_t section,
+                    int64_t section_bytes,
+                    int64_t num_elements,
+                    int64_t k,
+                    const std::string& value_dtype,
+                    uint64_t tensor) {
+  const SectionLayout layout = to_layout(num_elements, k, value_dtype);
+  check_size("section_bytes", section_bytes, layout.nbytes);
+  const py::gil_scoped_release release;
+  return static_cast<int>(kFunction(layout, to_pointer<const uint8_t*>(section),
+                                    to_pointer<float*>(tensor)));
+}
+
+uint64_t checksum(uint64_t data,
+                  int64_t nbytes,
+                  int num_threads,
+                  const std::optional<std::string>& instruction_set) {
+  if (nbytes < 0 || nbytes % 8 != 0) {
+    refuse("nbytes", "a multiple of 8", std::to_string(nbytes));
+  }
+  const InstructionSet chosen = to_instruction_set(instruction_set);
+  const py::gil_scoped_release release;
+  return cpu::checksum(to_pointer<const uint8_t*>(data), nbytes / 8,
+                       num_threads, chosen);
+}
+
+}  // namespace
+
+void register_top_k(py::module_& module) {
+  module.def("select_top_k", &select_top_k, py::kw_only(), py::arg("grad"),
+             py::arg("dtype"), py::arg("residual"), py::arg("num_elements"),
+             py::arg("k"), py::arg("scale"), py::arg("value_dtype"),
+             py::arg("hint"), py::arg("accumulated"), py::arg("section"),
+             py::arg("section_bytes"), py::arg("num_threads"),
+             py::arg("instruction_set") = py::none(),
+             "Add a gradient and select the largest sums; see _native.pyi.");
+  module.def("add_selected", &add_selected, py::kw_only(), py::arg("payloads"),
+             py::arg("payload_bytes"), py::arg("num_ranks"), py::arg("offset"),
+             py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
+             py::arg("scale"), py::arg("out"), py::arg("dtype"),
+             py::arg("skip"), py::arg("num_threads"),
+             py::arg("instruction_set") = py::none(),
+             "Sum the selected elements of all ranks; see _native.pyi.");
+  module.def("restore_selected", &change_selected<hvs::restore_selected>,
+             py::kw_only(), py::arg("section"), py::arg("section_bytes"),
+             py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
+             py::arg("residual"),
+             "Add a section's values to an array; see _native.pyi.");
+  module.def("clear_selected", &change_selected<hvs::clear_selected>,
+             py::kw_only(), py::arg("section"), py::arg("section_bytes"),
+             py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
+             py::arg("tensor"),
+             "Zero the elements that a section selects; see _native.pyi.");
+  module.def("checksum", &checksum, py::kw_only(), py::arg("data"),
+             py::arg("nbytes"), py::arg("num_threads"),
+             py::arg("instruction_set") = py::none(),
+             "Sum up the words of an array; see _native.pyi.");
+}
+
+}  // namespace hvs
