@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from .comm.horovod import HorovodCommunicator
     from .comm.loopback import LoopbackCommunicator, run_loopback
     from .comm.protocol import Communicator, Handle
+    from .gradient.compression import Compression
+    from .gradient.density import Warmup
+    from .gradient.gradient_exchange import NonFiniteGradientError
+    from .gradient.payload import PayloadError
+    from .gradient.telemetry import Telemetry
     from .halo.batch_norm import SynchronizedBatchNorm
     from .halo.codec import Codec, FullPrecision, Half
     from .halo.convert import convert_model
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from .halo.packed_codec import Bits, OneBit
     from .halo.plan import HaloPlan
     from .halo.traffic import Traffic, TrafficLedger
+    from .optimizer import DistributedOptimizer
     from .partition.graph import Graph
     from .partition.header import is_partition
     from .partition.loader import load_partition
@@ -40,6 +46,8 @@ __all__ = [
     "CommunicationError",
     "CommunicationTimeout",
     "Communicator",
+    "Compression",
+    "DistributedOptimizer",
     "Evaluation",
     "FullPrecision",
     "Graph",
@@ -49,13 +57,17 @@ __all__ = [
     "Handle",
     "HorovodCommunicator",
     "LoopbackCommunicator",
+    "NonFiniteGradientError",
     "OneBit",
     "Partition",
     "PartitionReport",
+    "PayloadError",
     "PeerError",
     "SynchronizedBatchNorm",
+    "Telemetry",
     "Traffic",
     "TrafficLedger",
+    "Warmup",
     "__version__",
     "convert_model",
     "evaluate",
@@ -77,6 +89,8 @@ _MODULE_OF: Final = MappingProxyType(
         "CommunicationError": "comm.errors",
         "CommunicationTimeout": "comm.errors",
         "Communicator": "comm.protocol",
+        "Compression": "gradient.compression",
+        "DistributedOptimizer": "optimizer",
         "Evaluation": "halo.objective",
         "FullPrecision": "halo.codec",
         "Graph": "partition.graph",
@@ -86,13 +100,17 @@ _MODULE_OF: Final = MappingProxyType(
         "Handle": "comm.protocol",
         "HorovodCommunicator": "comm.horovod",
         "LoopbackCommunicator": "comm.loopback",
+        "NonFiniteGradientError": "gradient.gradient_exchange",
         "OneBit": "halo.packed_codec",
         "Partition": "partition.local_partition",
         "PartitionReport": "partition.report",
+        "PayloadError": "gradient.payload",
         "PeerError": "comm.errors",
         "SynchronizedBatchNorm": "halo.batch_norm",
+        "Telemetry": "gradient.telemetry",
         "Traffic": "halo.traffic",
         "TrafficLedger": "halo.traffic",
+        "Warmup": "gradient.density",
         "convert_model": "halo.convert",
         "evaluate": "halo.objective",
         "gather_bytes": "comm.agreement",

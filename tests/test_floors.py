@@ -9,46 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.floors import FLOORS
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "horovod_sylvie"
 
-# From the ground up; a folder stands for its modules. A module may import from lower floors and,
-# on its own floor, from its own folder only: there, from those to its left where they are listed
-# by name, and never in a circle.
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("_native",),
-    ("ops", "comm"),
-    (
-        "partition.graph_checks",
-        "partition.graph",
-        "partition.synthetic_spec",
-        "partition.block_model",
-        "partition.synthetic",
-        "partition.npz_reader",
-        "partition.pyg_reader",
-        "partition.dataset_reader",
-        "partition.graph_readers",
-        "partition.owned_edges",
-        "partition.node_weights",
-        "partition.metis",
-        "partition.assignment",
-        "partition.process_memory",
-        "partition.layout",
-        "partition.durable_files",
-        "partition.local_partition",
-        "partition.header",
-        "partition.report",
-        "partition.writer",
-        "partition.loader",
-        "partition.partitioner",
-    ),
-    ("halo.plan", "halo.objective", "halo.message", "halo.traffic", "halo.codec"),
-    ("halo.packed_codec", "halo.fetched_input"),
-    ("halo.exchange",),
-    ("halo.batch_norm", "halo.gcn_norm", "halo.refusals", "halo.locality"),
-    ("halo.hook", "halo.convert"),
-    ("commands", "__main__", "__init__"),
-)
 # Who may import what; everything else of the outside world is free
 DOORS = {
     "horovod_sylvie._native": ("ops",),

@@ -1,0 +1,159 @@
+"""What a checkpoint holds of error feedback: per rank, or consolidated for any number of ranks.
+
+A residual belongs to one rank. What is pending as a whole is its mean over ranks (with op Average;
+the sum with Sum), so one file can hold it: every rank of a later run starts with the mean, or an
+equal share of the sum, and no pending update is lost.
+
+The state is made of tensors and numbers only, so `torch.load(weights_only=True)` reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from .gradient_exchange import GradientExchange
+from .sparse_rows_exchange import SparseRowsExchange
+
+STATE_KEY: Final = "horovod_sylvie"
+_VERSION: Final = 1
+_ALL_RANKS: Final = -1
+
+_logger = logging.getLogger(__name__)
+
+
+def save_feedback(exchange: GradientExchange) -> dict[str, Any]:
+    """Return this rank's residuals, velocities and step; tensors are not copied."""
+    return {
+        "version": _VERSION,
+        "step": exchange.step_number,
+        "rank": exchange.comm.rank,
+        "num_ranks": exchange.comm.size,
+        "op": exchange.options.reduction.op,
+        "rates": {
+            name: feedback.last_rate
+            for name, feedback in exchange.factory.feedback.items()
+            if feedback.last_rate is not None
+        },
+        "by_row": [
+            each.name for each in exchange.exchanges if isinstance(each, SparseRowsExchange)
+        ],
+        "tensors": _tensors_of(exchange),
+    }
+
+
+def consolidate_feedback(exchange: GradientExchange) -> dict[str, Any]:
+    """Return the state of all ranks as one, the same on every rank.
+
+    Note:
+        Collective. One allreduce of 4 D bytes for each tensor, one after the other.
+    """
+    comm = exchange.comm
+    tensors = {
+        name: comm.allreduce(tensor, name=f"sylvie.consolidate.{name}").wait().div_(comm.size)
+        for name, tensor in sorted(_tensors_of(exchange).items())
+    }
+    return save_feedback(exchange) | {"rank": _ALL_RANKS, "tensors": tensors}
+
+
+def load_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
+    """Take over a saved state.
+
+    Args:
+        exchange: Whose residuals are overwritten.
+        state: From `save_feedback` on this rank of as many ranks, or from `consolidate_feedback`.
+            Residuals of another rank are not taken: they would count twice. They start at zero
+            then, and a warning says so. What is the same on all ranks is taken.
+
+    Raises:
+        ValueError: Another version, or tensors that do not fit; nothing is changed then.
+    """
+    check_feedback(exchange, state)
+    exchange.step_number = int(state["step"])
+    exchange.forget_agreement()
+    comm = exchange.comm
+    consolidated = state["rank"] == _ALL_RANKS
+    is_own = (state["rank"], state["num_ranks"]) == (comm.rank, comm.size)
+    if not (consolidated or is_own):
+        _logger.warning(
+            "horovod_sylvie: rank %d of %d starts without residuals, because the checkpoint holds "
+            "those of rank %d of %d. Save one file per rank, or optimizer.consolidate().",
+            comm.rank,
+            comm.size,
+            state["rank"],
+            state["num_ranks"],
+        )
+    factor = 1.0 if consolidated or is_own else 0.0
+    if consolidated and state["op"] == "Sum":
+        factor = state["num_ranks"] / comm.size
+    _copy(exchange, state, factor)
+
+
+def _copy(exchange: GradientExchange, state: Mapping[str, Any], factor: float) -> None:
+    """Take over a state that fits. `factor`: of residuals, and of what is added to them."""
+    for name in state["by_row"]:
+        momentum = exchange.factory.momentum.get(name)
+        if momentum is not None and momentum.velocity is None:
+            momentum.velocity = torch.zeros_like(state["tensors"][f"dense_velocity.{name}"])
+    for name, feedback in exchange.factory.feedback.items():
+        feedback.last_rate = state["rates"].get(name)
+    for name, tensor in _tensors_of(exchange).items():
+        saved = state["tensors"].get(name)
+        if saved is None:
+            tensor.zero_()
+        else:
+            tensor.copy_(saved)
+            # Velocities after the exchange are the same on all ranks
+            if factor != 1.0 and name.startswith(("residual.", "velocity.")):
+                tensor.mul_(factor)
+
+
+def rescale_feedback(exchange: GradientExchange, num_ranks_before: int) -> None:
+    """Keep this rank's pending update what it was, after the number of ranks has changed."""
+    if exchange.options.reduction.op == "Average" and num_ranks_before != exchange.comm.size:
+        for feedback in exchange.factory.feedback.values():
+            feedback.residual.mul_(exchange.comm.size / num_ranks_before)
+
+
+def _tensors_of(exchange: GradientExchange) -> dict[str, Tensor]:
+    """Return what is kept, by a name that says what it is and of which parameter."""
+    found: dict[str, Tensor] = {}
+    for name, feedback in exchange.factory.feedback.items():
+        found[f"residual.{name}"] = feedback.residual
+        if feedback.velocity is not None:
+            found[f"velocity.{name}"] = feedback.velocity
+    for name, momentum in exchange.factory.momentum.items():
+        if momentum.velocity is not None:
+            found[f"dense_velocity.{name}"] = momentum.velocity
+        if momentum.decay is not None:
+            found[f"decay.{name}"] = momentum.decay
+    return found
+
+
+def check_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless a saved state fits, as `load_feedback` does."""
+    fields = ("version", "step", "rank", "num_ranks", "op", "rates", "by_row", "tensors")
+    missing = set(fields) - set(state)
+    if missing or state["version"] != _VERSION:
+        raise ValueError(
+            f"load_state_dict: expected version {_VERSION} of the '{STATE_KEY}' state, got "
+            f"{state.get('version')!r} without {sorted(missing)}. It was saved by another release."
+        )
+    own = _tensors_of(exchange)
+    for name in state["by_row"]:  # nobody knows yet that its gradients are sparse
+        if f"residual.{name}" in own and exchange.factory.momentum:
+            own[f"dense_velocity.{name}"] = own[f"residual.{name}"]
+    for name, saved in state["tensors"].items():
+        fits = isinstance(saved, Tensor) and name in own and saved.shape == own[name].shape
+        if not fits or not bool(torch.isfinite(saved).all()):
+            shape = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
+            raise ValueError(
+                f"load_state_dict: '{name}' of the '{STATE_KEY}' state ({shape}) is not finite or "
+                f"does not fit this optimizer, which has "
+                f"{tuple(own[name].shape) if name in own else 'no such tensor'}. Use the same "
+                f"model and compression, or drop state['{STATE_KEY}'] to start without residuals."
+            )

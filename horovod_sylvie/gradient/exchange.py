@@ -1,0 +1,113 @@
+"""What the schedule may ask of the exchange of one group of parameters.
+
+A group is exchanged in four moves: `start` in the hook of its last gradient, `proceed` where a
+second phase depends on the first, `wait`, and then `apply` on every group, or `revert` on every
+group where a gradient was not finite. Until `apply`, `grad` holds the local gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from .parameter import ExchangedParameter
+
+
+@dataclass(frozen=True)
+class Step:
+    """What all exchanges of one optimizer step share.
+
+    Attributes:
+        number: Optimizer step, from 0; the same on every rank.
+        clip: What the local gradients are multiplied by before anything else.
+        loss_scale: What the loss was multiplied by (1 without a GradScaler). Gradients stay in
+            that unit; residuals do not.
+        joined: Whether this rank has no more batches, and sends nothing.
+        sampled: Whether telemetry is taken.
+    """
+
+    number: int
+    clip: float = 1.0
+    loss_scale: float = 1.0
+    joined: bool = False
+    sampled: bool = False
+
+
+@dataclass
+class ExchangeCost:
+    """What a group's exchange has cost on this rank, added up over steps.
+
+    Attributes:
+        num_steps: Steps counted.
+        payload_bytes: Bytes handed to the communicator.
+        bytes_sent: Bytes that ring algorithms send for them over this rank's link.
+        selection_s: Seconds spent preparing what is sent, in hooks.
+        waiting_s: Seconds spent waiting for what others send.
+        decoding_s: Seconds spent turning it into gradients.
+    """
+
+    num_steps: int = 0
+    payload_bytes: int = 0
+    bytes_sent: int = 0
+    selection_s: float = 0.0
+    waiting_s: float = 0.0
+    decoding_s: float = 0.0
+
+    def count(self, payload_bytes: int, bytes_sent: int) -> None:
+        """Count one step's bytes."""
+        self.num_steps += 1
+        self.payload_bytes += payload_bytes
+        self.bytes_sent += bytes_sent
+
+
+class Exchange(Protocol):
+    """The exchange of one group's gradients."""
+
+    @property
+    def name(self) -> str:
+        """Stable name of the group, the same on every rank."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[ExchangedParameter, ...]:
+        """The group's parameters."""
+        ...
+
+    @property
+    def cost(self) -> ExchangeCost:
+        """What it has cost so far."""
+        ...
+
+    def start(self, step: Step) -> None:
+        """Submit the local gradients; parameters without one send nothing, or zeros."""
+        ...
+
+    def proceed(self) -> None:
+        """Submit what depends on the first answer, if anything does; may wait for that."""
+        ...
+
+    def wait(self) -> list[str]:
+        """Wait for the other ranks' gradients.
+
+        Returns:
+            A description of each gradient that was not finite; the same on every rank.
+        """
+        ...
+
+    def apply(self, num_active: int) -> None:
+        """Turn what came into gradients. `num_active`: ranks that had a batch, for the mean."""
+        ...
+
+    def revert(self) -> None:
+        """Forget what came, and take back what was selected."""
+        ...
+
+
+def ring_allreduce_bytes(nbytes: int, num_ranks: int) -> int:
+    """Return what each rank sends in a ring allreduce: 2 (P-1)/P of the bytes."""
+    return 2 * (num_ranks - 1) * nbytes // num_ranks
+
+
+def ring_allgather_bytes(nbytes: int, num_ranks: int) -> int:
+    """Return what each rank sends in a ring allgather: P-1 times its share."""
+    return (num_ranks - 1) * nbytes

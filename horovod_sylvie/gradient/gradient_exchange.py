@@ -1,0 +1,299 @@
+"""The schedule of a step: start in backward, wait at the end, apply all or nothing.
+
+A group's exchange starts in the hook of its last gradient. Three things make it start at the end
+of backward instead, on every rank alike: the first step after the ranks were (re)built, in which
+they first check that they run the same plan; clipping by the norm of the whole gradient; and
+parameters without a gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..comm.protocol import Communicator
+from .arrivals import Arrivals
+from .clipping import clip_factor
+from .exchange import Exchange, Step
+from .exchange_factory import ExchangeFactory
+from .gradient_kinds import GradientKinds, row_counts
+from .momentum import share_momentum
+from .options import ExchangeOptions
+from .parameter import ExchangedParameter
+from .sparse_rows_exchange import SparseRowsExchange
+from .status import agree_on_plan
+from .telemetry import LayerSample, sample_layers
+
+
+class NonFiniteGradientError(RuntimeError):
+    """Say that a rank's gradient has an Inf or a NaN; raised on every rank, nothing is applied."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step's exchange ended; the same on every rank.
+
+    Attributes:
+        active: Which ranks had a batch. P entries
+        overflow: Whether a gradient was not finite and a GradScaler is to skip the step.
+        hyperparameters: Of the first rank that had a batch.
+    """
+
+    active: tuple[bool, ...]
+    overflow: bool = False
+    hyperparameters: tuple[float, ...] = ()
+
+
+class GradientExchange:
+    """Exchanges the gradients of a set of parameters, step by step.
+
+    Invariant: between steps nothing is in flight, and every residual is finite.
+
+    Args:
+        comm: The communicator.
+        parameters: In the order of definition; those that do not require gradients yet take part
+            from the step in which they have one.
+        options: How.
+        passes: Backward passes per step.
+        rate_of: Gives a parameter's learning rate.
+        hyperparameters: Gives the numbers that a rank without batches must follow.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        parameters: Sequence[ExchangedParameter],
+        options: ExchangeOptions,
+        *,
+        passes: int,
+        rate_of: Callable[[ExchangedParameter], float],
+        hyperparameters: Callable[[], Sequence[float]],
+    ) -> None:
+        self.comm = comm
+        self.options = options
+        self.step_number = 0
+        self.last_active = comm.size - 1  # the highest rank that had a batch in the newest step
+        self.factory = ExchangeFactory(options, rate_of)
+        self.arrivals = Arrivals(passes, self._complete)
+        self.parameters: list[ExchangedParameter] = []
+        self.exchanges: list[Exchange] = []
+        self.samples: dict[str, LayerSample] = {}
+        self._hyperparameters = hyperparameters
+        self._frozen: list[ExchangedParameter] = []
+        self._kinds = GradientKinds(sparse_as_dense=options.sparse_as_dense)
+        self._exchange_of: dict[int, Exchange] = {}
+        self._incomplete: dict[int, int] = {}
+        self._started: list[Exchange] = []
+        self._agreed = False
+        self.add(parameters)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether gradients have come since the last synchronisation."""
+        return self.arrivals.any_since_reset
+
+    def add(self, parameters: Sequence[ExchangedParameter]) -> None:
+        """Exchange more parameters from now on; all ranks add the same."""
+        self._frozen += [each for each in parameters if not each.tensor.requires_grad]
+        self._watch([each for each in parameters if each.tensor.requires_grad])
+
+    def use_communicator(self, comm: Communicator) -> None:
+        """Go on with other ranks: what was in flight is gone, what was kept stays."""
+        self.forget_agreement()
+        self.comm = comm
+        self._kinds.add(self.parameters)  # a rank that is new knows none: all learn them again
+        self._use(self._make(self.parameters))
+
+    def forget_agreement(self) -> None:
+        """Check the plan and the step again before the next exchange; on every rank."""
+        self._agreed = False
+        self._end_step()
+
+    def synchronize(self, *, joined: bool = False) -> Outcome:
+        """Exchange whatever has not been, wait for all of it, and replace the local gradients.
+
+        Args:
+            joined: Whether this rank has no more batches.
+
+        Raises:
+            RuntimeError: A gradient was changed while it was exchanged.
+            NonFiniteGradientError: A rank's gradient has an Inf or a NaN, gradients are
+                sparsified, and there is no GradScaler. On every rank; residuals are intact.
+            PeerError: The ranks would exchange different things.
+            CommunicationError: A rank ended, or its payload is wrong; residuals are intact.
+
+        Note:
+            Collective. Blocks until every rank has called it, or the deadline has passed.
+        """
+        self._raise_if_changed()
+        self._adopt_unfrozen()
+        try:
+            return self._exchange_all(joined)
+        finally:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        """Take back what was selected and not applied, and begin anew."""
+        for exchange in self._started:
+            exchange.revert()
+        self._started.clear()
+        self.arrivals.reset()
+        self._count_incomplete()
+
+    def _exchange_all(self, joined: bool) -> Outcome:
+        if not self._agreed:
+            description = [self.options.describe(), *(each.describe() for each in self.parameters)]
+            self.step_number = agree_on_plan(self.comm, description, self.step_number)
+            share_momentum(self.comm, self.factory.momentum)
+            self._agreed = True
+        active, hyperparameters = self._learn_status(joined)
+        if not any(active):
+            return Outcome(active)
+        self.last_active = max(rank for rank, is_active in enumerate(active) if is_active)
+        step = self._step(1.0 if joined else self._clip(), joined)
+        for exchange in self.exchanges:
+            if exchange not in self._started:
+                self._start(exchange, step)
+        for exchange in self._started:
+            exchange.proceed()
+        faults = [fault for exchange in self._started for fault in exchange.wait()]
+        self.step_number += 1
+        if faults and self.options.top_k is not None:
+            return self._refuse(faults, active)
+        self._apply(step, sum(active))
+        return Outcome(active, hyperparameters=hyperparameters)
+
+    def _apply(self, step: Step, num_active: int) -> None:
+        """Replace all local gradients by the reduced ones."""
+        for exchange in self._started:
+            exchange.apply(num_active)
+        if step.sampled:
+            scale = self.options.reduction.scale(num_active) * step.loss_scale
+            self.samples = sample_layers(self.comm, self._started, step=step.number, scale=scale)
+        for parameter in self.parameters:
+            if self._kinds.is_sparse(parameter):
+                parameter.make_sparse()
+        for momentum in self.factory.momentum.values():
+            momentum.apply(step.loss_scale)
+
+    def _refuse(self, faults: list[str], active: tuple[bool, ...]) -> Outcome:
+        """Take everything back; then skip the step with a GradScaler, or raise."""
+        for exchange in self._started:
+            exchange.revert()
+        if self.options.scales_loss:
+            # The scaler of every rank must find a fault, also where there was no gradient
+            for each in self.parameters:
+                each.tensor.grad = torch.full_like(each.tensor, math.nan, requires_grad=False)
+                if self._kinds.is_sparse(each):
+                    each.make_sparse()
+            return Outcome(active, overflow=True)
+        raise NonFiniteGradientError(
+            f"rank {self.comm.rank}: Inf or NaN in the gradient of {'; '.join(faults)} at step "
+            f"{self.step_number - 1}. No gradient of this step was applied on any rank, and the "
+            "residuals are as they should be: skip this batch, or lower the learning rate. With a "
+            "GradScaler, pass it: DistributedOptimizer(..., scaler=scaler)."
+        )
+
+    def _complete(self, parameter: ExchangedParameter) -> None:
+        """Start a group's exchange where the gradient that has come was its last."""
+        grad = parameter.tensor.grad
+        assert grad is not None, "the hook runs after accumulation"
+        if grad.is_sparse and not self.options.sparse_as_dense:
+            return  # by row: all ranks first learn how many rows there are
+        exchange = self._exchange_of[id(parameter)]
+        self._incomplete[id(exchange)] -= 1
+        if self._incomplete[id(exchange)] == 0 and self._starts_in_backward(exchange):
+            self._start(exchange, self._step())
+
+    def _starts_in_backward(self, exchange: Exchange) -> bool:
+        late = isinstance(exchange, SparseRowsExchange) or self.options.clip_norm is not None
+        return self._agreed and not late and not self.comm.ranks_changed()
+
+    def _start(self, exchange: Exchange, step: Step) -> None:
+        self._started.append(exchange)
+        exchange.start(step)
+        for parameter in exchange.parameters:
+            self.arrivals.hand_over(parameter)
+
+    def _learn_status(self, joined: bool) -> tuple[tuple[bool, ...], tuple[float, ...]]:
+        """Exchange the status where a rank may not know something, and act on it."""
+        if self._kinds.settled and not self.options.uneven_batches:
+            return (True,) * self.comm.size, ()
+        numbers = self._hyperparameters() if self.options.uneven_batches else ()
+        status = self._kinds.learn(
+            self.comm, self.parameters, joined=joined, hyperparameters=numbers
+        )
+        by_row = [each for each in self.parameters if self._kinds.travels_by_row(each)]
+        if not all(isinstance(self._exchange_of[id(each)], SparseRowsExchange) for each in by_row):
+            self._divide()
+        for parameter in by_row:
+            exchange = self._exchange_of[id(parameter)]
+            assert isinstance(exchange, SparseRowsExchange), "the factory makes it by row"
+            exchange.expect(row_counts(status, self.parameters.index(parameter)))
+        return status.active, status.hyperparameters
+
+    def _step(self, clip: float = 1.0, joined: bool = False) -> Step:
+        every = self.options.telemetry_every
+        sampled = every > 0 and self.step_number % every == 0
+        return Step(self.step_number, clip, self.options.loss_scale(), joined, sampled)
+
+    def _clip(self) -> float:
+        limit = self.options.clip_norm
+        if limit is None:
+            return 1.0
+        if self.options.reduction.op == "Sum":
+            limit /= self.comm.size
+        return clip_factor(self.parameters, limit, loss_scale=self.options.loss_scale())
+
+    def _raise_if_changed(self) -> None:
+        changed = self.arrivals.changed()
+        if changed:
+            raise RuntimeError(
+                f"rank {self.comm.rank}: the gradients of {', '.join(changed[:3])}"
+                f"{' and others' if len(changed) > 3 else ''} were changed after backward, while "
+                "they were exchanged. Before you clip or unscale gradients call "
+                "optimizer.synchronize(), and then step() inside `with "
+                "optimizer.skip_synchronize():`. With a GradScaler it is enough to pass it: "
+                "DistributedOptimizer(..., scaler=scaler)."
+            )
+
+    def _adopt_unfrozen(self) -> None:
+        """Take in parameters that have been made trainable; every rank does so in the same step."""
+        unfrozen = [each for each in self._frozen if each.tensor.requires_grad]
+        if unfrozen:
+            self._frozen = [each for each in self._frozen if not each.tensor.requires_grad]
+            self._watch(unfrozen)
+
+    def _watch(self, parameters: Sequence[ExchangedParameter]) -> None:
+        self.parameters += parameters
+        self._kinds.add(parameters)
+        self.arrivals.watch(parameters)
+        self._agreed = False
+        # Among themselves: the groups of the others may be in flight
+        self._use([*self.exchanges, *self._make(parameters)])
+
+    def _divide(self) -> None:
+        """Take the parameters that travel by row out of their groups, which await them yet."""
+        divided: list[Exchange] = []
+        for exchange in self.exchanges:
+            mixed = any(self._kinds.travels_by_row(each) for each in exchange.parameters)
+            by_row = isinstance(exchange, SparseRowsExchange)
+            divided += self._make(exchange.parameters) if mixed and not by_row else [exchange]
+        self._use(divided)
+
+    def _make(self, parameters: Sequence[ExchangedParameter]) -> list[Exchange]:
+        by_row = [each for each in parameters if self._kinds.travels_by_row(each)]
+        return self.factory.make(self.comm, parameters, by_row)
+
+    def _use(self, exchanges: list[Exchange]) -> None:
+        self.exchanges = exchanges
+        self._exchange_of = {
+            id(parameter): exchange for exchange in exchanges for parameter in exchange.parameters
+        }
+        self._count_incomplete()
+
+    def _count_incomplete(self) -> None:
+        self._incomplete = {id(each): len(each.parameters) for each in self.exchanges}

@@ -1,0 +1,216 @@
+"""The bytes of one group: a header, then the selected elements of each of its parameters.
+
+Little-endian. All payloads of a group have one size, so that Horovod's response cache hits.
+
+====== ===== =====================================================================
+offset bytes meaning
+====== ===== =====================================================================
+0      4     "HVSG"
+4      2     version, 1
+6      2     flags: bit 0 a gradient was not finite, bit 1 empty (nothing is sent)
+8      8     plan hash: what the ranks must agree on (names, sizes, K, dtypes)
+16     8     optimizer step
+24     8     bytes of the payload
+32     4     rank of the sender
+36     4     number of gradient elements that were not finite, at most 2**32 - 1
+40     8     checksum of the payload with this field zero (`ops.checksum`)
+48     16    zero
+64     ...   sections, one after another (`ops.top_k`), each a multiple of 8 bytes
+====== ===== =====================================================================
+
+nbytes = 64 + sum of sections, padded with zeros to a multiple of 512: gathered payloads are then
+aligned, which Horovod copies faster. With bfloat16 values a section is 4 K + 4 ceil(D / 65536)
+bytes.
+
+Shapes: P ranks, D elements of a parameter, K selected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ..comm.errors import CommunicationError
+from ..ops.checksum import checksum
+from ..ops.top_k import section_bytes
+
+HEADER_BYTES: Final = 64
+_ALIGNMENT: Final = 512
+_MAGIC: Final = b"HVSG"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct("<4sHHQQQIIQ16x")
+_CHECKSUM_AT: Final = 40
+_NONFINITE: Final = 1
+_EMPTY: Final = 2
+
+
+class PayloadError(CommunicationError):
+    """Say that what another rank sent is not what this rank must receive."""
+
+
+@dataclass(frozen=True)
+class PayloadLayout:
+    """Where the sections of a group's payload are; the same on every rank.
+
+    Attributes:
+        num_elements: D of each parameter.
+        num_selected: K of each parameter.
+        offsets: First byte of each section.
+        nbytes: Bytes of the payload.
+        plan_hash: 64 bits of everything that ranks must agree on.
+    """
+
+    num_elements: tuple[int, ...]
+    num_selected: tuple[int, ...]
+    value_dtype: torch.dtype
+    offsets: tuple[int, ...]
+    nbytes: int
+    plan_hash: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a rank says about its payload.
+
+    Attributes:
+        num_nonfinite: Elements of its gradients that were not finite.
+        empty: Whether it sends nothing.
+    """
+
+    num_nonfinite: int = 0
+    empty: bool = False
+
+
+def make_layout(
+    num_elements: Sequence[int],
+    num_selected: Sequence[int],
+    value_dtype: torch.dtype,
+    *,
+    description: str,
+) -> PayloadLayout:
+    """Lay out a group's payload.
+
+    Args:
+        num_elements: D of each parameter.
+        num_selected: K of each parameter.
+        value_dtype: torch.bfloat16 or torch.float32.
+        description: What else ranks must agree on; it enters the plan hash.
+    """
+    offsets = []
+    end = HEADER_BYTES
+    for elements, selected in zip(num_elements, num_selected, strict=True):
+        offsets.append(end)
+        end += section_bytes(elements, selected, value_dtype)
+    plan = f"{_VERSION} {list(num_elements)} {list(num_selected)} {value_dtype} {description}"
+    digest = hashlib.sha256(plan.encode()).digest()
+    return PayloadLayout(
+        num_elements=tuple(num_elements),
+        num_selected=tuple(num_selected),
+        value_dtype=value_dtype,
+        offsets=tuple(offsets),
+        nbytes=-(-end // _ALIGNMENT) * _ALIGNMENT,
+        plan_hash=int.from_bytes(digest[:8], "little"),
+    )
+
+
+def seal(payload: Tensor, layout: PayloadLayout, header: Header, *, step: int, rank: int) -> None:
+    """Write the header of a payload whose sections are written.
+
+    Args:
+        payload: Written. [layout.nbytes], uint8.
+        layout: Its layout.
+        header: What to say.
+        step: Optimizer step.
+        rank: This rank.
+    """
+    flags = (_NONFINITE if header.num_nonfinite else 0) | (_EMPTY if header.empty else 0)
+    _write(payload, 0, _fields(layout, flags, step, rank, header.num_nonfinite))
+    _write(payload, _CHECKSUM_AT, struct.pack("<Q", checksum(payload)))
+
+
+def open_payload(
+    payload: Tensor, layout: PayloadLayout, *, step: int, rank: int, group: str
+) -> Header:
+    """Check a payload from the wire, and return what its header says.
+
+    Args:
+        payload: What was received; the checksum field is zeroed. [layout.nbytes], uint8.
+        layout: What it must be.
+        step: Optimizer step that it must be of.
+        rank: Rank that it must be from.
+        group: Name of the group, for messages.
+
+    Raises:
+        PayloadError: If anything is wrong with it. The text names the rank and what differs.
+    """
+    raw = payload[:HEADER_BYTES].cpu().numpy().tobytes()
+    _, _, flags, _, _, _, _, num_nonfinite, expected = _HEADER.unpack(raw)
+    _write(payload, _CHECKSUM_AT, bytes(8))
+    found = checksum(payload)
+    if found != expected or raw != _as_sent(layout, flags, step, rank, num_nonfinite, expected):
+        raise PayloadError(
+            f"the payload of rank {rank} for gradient group '{group}' at step {step} is wrong: "
+            f"{_difference(raw, layout, step, found)}. Nothing of it was used. Run the same "
+            "program with the same options on every rank; if they are the same, suspect memory or "
+            "the network."
+        )
+    return Header(num_nonfinite, bool(flags & _EMPTY))
+
+
+def _difference(raw: bytes, layout: PayloadLayout, step: int, found: int) -> str:
+    """Say what is wrong with a header. `found`: the payload's checksum."""
+    magic, version, flags, plan, sent_step, nbytes, sender, _, expected = _HEADER.unpack(raw)
+    if not any(raw):
+        return (
+            "it is all zeros, as after hvd.join(). Make the optimizer with uneven_batches=True and "
+            "call its own join()"
+        )
+    if found != expected:
+        return f"checksum {found:#018x} instead of {expected:#018x}: bytes changed on the way"
+    if (magic, version) != (_MAGIC, _VERSION):
+        return (
+            f"it begins with {magic!r}, version {version}, instead of {_MAGIC!r}, version "
+            f"{_VERSION}: another release of horovod_sylvie"
+        )
+    if plan != layout.plan_hash:
+        return (
+            f"plan hash {plan:#018x} instead of {layout.plan_hash:#018x}: another model, density "
+            "or option"
+        )
+    if sent_step != step:
+        return f"it is of step {sent_step} instead of {step}"
+    return f"it claims to be of rank {sender} with {nbytes} bytes, flags {flags:#x}"
+
+
+def _fields(layout: PayloadLayout, flags: int, step: int, rank: int, num_nonfinite: int) -> bytes:
+    return _HEADER.pack(
+        _MAGIC,
+        _VERSION,
+        flags,
+        layout.plan_hash,
+        step,
+        layout.nbytes,
+        rank,
+        min(num_nonfinite, 2**32 - 1),
+        0,
+    )
+
+
+def _as_sent(
+    layout: PayloadLayout, flags: int, step: int, rank: int, num_nonfinite: int, expected: int
+) -> bytes:
+    known = flags & (_NONFINITE | _EMPTY)
+    header = bytearray(_fields(layout, known, step, rank, num_nonfinite))
+    struct.pack_into("<Q", header, _CHECKSUM_AT, expected)
+    return bytes(header)
+
+
+def _write(payload: Tensor, offset: int, raw: bytes) -> None:
+    source = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+    payload[offset : offset + len(raw)].copy_(source)

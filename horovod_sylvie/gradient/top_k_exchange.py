@@ -1,0 +1,212 @@
+"""Sparse exchange of one group: the K largest elements of each parameter, with error feedback.
+
+Messages: one allgather per step, of one payload of a fixed size (`payload.py`): about 4 K bytes
+to each of P-1 ranks with bfloat16 values, whatever D is.
+
+Shapes: P ranks, B bytes of the payload, D elements of a parameter, K selected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..comm.protocol import Communicator, Handle
+from ..ops.top_k import add_selected, restore_selected, section_bytes
+from .compression import TopK
+from .density import num_selected
+from .exchange import ExchangeCost, Step, ring_allgather_bytes
+from .feedback import Feedback
+from .parameter import ExchangedParameter
+from .payload import Header, PayloadLayout, make_layout, open_payload, seal
+from .reduction import Reduction
+
+
+class TopKExchange:
+    """Exchanges the selected elements of one group by one allgather.
+
+    Args:
+        comm: The communicator.
+        name: Stable name of the group.
+        parameters: The group, on one device.
+        feedback: Of each parameter.
+        policy: Density and dtypes.
+        reduction: Sum or mean.
+        rate_of: Gives a parameter's learning rate, for residuals in its units.
+        description: What else ranks must agree on; it enters the plan hash.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        name: str,
+        parameters: tuple[ExchangedParameter, ...],
+        feedback: tuple[Feedback, ...],
+        *,
+        policy: TopK,
+        reduction: Reduction,
+        rate_of: Callable[[ExchangedParameter], float],
+        description: str,
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.feedback = feedback
+        self.cost = ExchangeCost()
+        self._comm = comm
+        self._policy = policy
+        self._reduction = reduction
+        self._rate_of = rate_of
+        self._description = f"{description} {[p.describe() for p in parameters]}"
+        self._density = 0.0
+        self._use_density(policy.density_at(0))
+        self._handle: Handle | None = None
+        self._step = Step(0)
+        self._headers: list[Header] = []
+        self.gradient_norms: list[float] = []  # of a sampled step, by parameter
+
+    @property
+    def layout(self) -> PayloadLayout:
+        """Where each parameter's selected elements are in the payload."""
+        return self._layout
+
+    def start(self, step: Step) -> None:
+        """Select, and send the payload."""
+        if step.sampled:
+            self._sample_norms(step)
+        started_s = time.perf_counter()
+        self._step = step
+        self._use_density(self._policy.density_at(step.number))
+        header = Header(empty=True)
+        if not step.joined:
+            header = Header(num_nonfinite=self._select(step))
+        seal(self._payload, self._layout, header, step=step.number, rank=self._comm.rank)
+        self.cost.selection_s += time.perf_counter() - started_s
+        self._handle = self._comm.allgather(self._payload, name=f"sylvie.grad.{self.name}")
+        nbytes = self._layout.nbytes
+        self.cost.count(nbytes, ring_allgather_bytes(nbytes, self._comm.size))
+
+    def proceed(self) -> None:
+        """Do nothing: there is one phase."""
+
+    def wait(self) -> list[str]:
+        """Wait, check every payload, and say whose gradients were not finite."""
+        assert self._handle is not None, "wait comes after start"
+        started_s = time.perf_counter()
+        handle, self._handle = self._handle, None
+        self._gathered = handle.wait().view(self._comm.size, self._layout.nbytes)  # [P, B]
+        self.cost.waiting_s += time.perf_counter() - started_s
+        self._headers = [
+            open_payload(row, self._layout, step=self._step.number, rank=rank, group=self.name)
+            for rank, row in enumerate(self._gathered)
+        ]
+        names = ", ".join(f"'{parameter.name}'" for parameter in self.parameters)
+        return [
+            f"{names} on rank {rank} ({header.num_nonfinite} elements)"
+            for rank, header in enumerate(self._headers)
+            if header.num_nonfinite
+        ]
+
+    def apply(self, num_active: int) -> None:
+        """Sum all payloads into the gradients, and keep what was not sent."""
+        started_s = time.perf_counter()
+        scale = self._reduction.scale(max(1, num_active)) * self._step.loss_scale
+        skip = [rank for rank, header in enumerate(self._headers) if header.empty]
+        for number, parameter in enumerate(self.parameters):
+            out = parameter.writable_gradient()
+            target = out
+            if target is None:
+                target = torch.empty(parameter.num_elements, device=self._payload.device)
+            add_selected(
+                self._gathered,
+                offset=self._layout.offsets[number],
+                num_elements=parameter.num_elements,
+                k=self._layout.num_selected[number],
+                value_dtype=self._layout.value_dtype,
+                scale=scale,
+                out=target,
+                skip=skip,
+            )
+            if out is None:
+                parameter.store(target)
+        for feedback in self.feedback:
+            feedback.commit()
+        self._headers = []
+        self.cost.decoding_s += time.perf_counter() - started_s
+
+    def revert(self) -> None:
+        """Take back what was selected."""
+        for feedback in self.feedback:
+            feedback.revert()
+        self._handle = None
+        self._headers = []
+
+    def sent_norms(self) -> list[float]:
+        """Return the norm of what this rank sent of each parameter in the last step."""
+        if self._step.joined:
+            return [0.0] * len(self.parameters)
+        norms = []
+        for number, parameter in enumerate(self.parameters):
+            sent = torch.zeros(parameter.num_elements, device=self._payload.device)
+            restore_selected(
+                self._section(number),
+                num_elements=parameter.num_elements,
+                k=self._layout.num_selected[number],
+                value_dtype=self._layout.value_dtype,
+                residual=sent,
+            )
+            norms.append(float(torch.linalg.vector_norm(sent)))
+        return norms
+
+    def _sample_norms(self, step: Step) -> None:
+        gradients = [parameter.gradient() for parameter in self.parameters]
+        self.gradient_norms = [
+            0.0
+            if gradient is None
+            else float(torch.linalg.vector_norm(gradient.float())) * step.clip / step.loss_scale
+            for gradient in gradients
+        ]
+
+    def _section(self, number: int) -> Tensor:
+        """Return the bytes of one parameter's selected elements in this rank's payload."""
+        start = self._layout.offsets[number]
+        nbytes = section_bytes(
+            self._layout.num_elements[number],
+            self._layout.num_selected[number],
+            self._layout.value_dtype,
+        )
+        return self._payload[start : start + nbytes]
+
+    def _select(self, step: Step) -> int:
+        num_nonfinite = 0
+        for number, (parameter, feedback) in enumerate(
+            zip(self.parameters, self.feedback, strict=True)
+        ):
+            if self._policy.residual_units == "learning_rate":
+                feedback.follow_rate(self._rate_of(parameter))
+            report = feedback.select(
+                parameter.gradient(),
+                k=self._layout.num_selected[number],
+                scale=step.clip / step.loss_scale,
+                section=self._section(number),
+                dtype=self._layout.value_dtype,
+            )
+            num_nonfinite += report.num_nonfinite
+        return num_nonfinite
+
+    def _use_density(self, density: float) -> None:
+        if density == self._density:
+            return
+        self._density = density
+        num_elements = [parameter.num_elements for parameter in self.parameters]
+        self._layout = make_layout(
+            num_elements,
+            [num_selected(count, density) for count in num_elements],
+            self._policy.value_dtype,
+            description=self._description,
+        )
+        self._payload = torch.zeros(
+            self._layout.nbytes, dtype=torch.uint8, device=self.parameters[0].tensor.device
+        )

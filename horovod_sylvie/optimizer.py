@@ -1,0 +1,267 @@
+"""The one door: wrap a torch optimizer, and its gradients are exchanged with all ranks."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .comm.elastic import register_elastic_handler
+from .comm.horovod import HorovodCommunicator
+from .comm.protocol import Communicator
+from .comm.reduce_ops import reduce_op_name
+from .gradient.clipping import clip_local
+from .gradient.compression import Compression, check_compression
+from .gradient.control import OptimizerControl
+from .gradient.gradient_exchange import GradientExchange
+from .gradient.hyperparameters import read_numbers
+from .gradient.momentum import MomentumOptions, take_momentum
+from .gradient.named_parameters import check_groups, check_named_parameters
+from .gradient.options import ExchangeOptions
+from .gradient.parameter import ExchangedParameter, exchanged_parameters
+from .gradient.reduction import Reduction
+from .gradient.wrapped_optimizer import WrappedOptimizer, check_passes, wrapped_class
+
+
+def DistributedOptimizer(  # noqa: N802  # Horovod's name
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: Any = "Average",
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: Any = None,
+    *,
+    momentum: Literal["post", "dgc"] = "post",
+    clip_norm: float | None = None,
+    scaler: Any = None,
+    uneven_batches: bool = False,
+    telemetry_every: int = 0,
+    comm: Communicator | None = None,
+) -> Any:
+    """Wrap an optimizer so that gradients are reduced over all ranks before each step.
+
+    Takes the place of `hvd.DistributedOptimizer`: the positional arguments are Horovod's, with
+    Horovod's defaults. The exchange of each layer starts in backward, when its gradient is there.
+
+    Args:
+        optimizer: Any torch optimizer. It is kept inside: its state, defaults, hooks and
+            schedulers stay valid.
+        named_parameters: Usually `model.named_parameters()`. The names must be the same on every
+            rank; without them parameters are numbered.
+        compression: `hvs.Compression.none`, `.fp16`, `.bf16`, `.topk(density=...)`, or any
+            Horovod compressor.
+        backward_passes_per_step: Backward passes whose gradients are added up for one step.
+        op: `hvd.Average` or `hvd.Sum`, or their names.
+        gradient_predivide_factor: With Average: gradients are divided by it before the sum and
+            the sum by P / factor. Values of top-k travel unscaled: they cannot overflow.
+        num_groups: Horovod's older name of `groups`.
+        groups: A number of groups, or lists of parameters, that are exchanged together.
+        sparse_as_dense: Exchange sparse gradients as dense ones.
+        process_set: `hvd.ProcessSet` to reduce over; None for all ranks. Ranks outside it train
+            by themselves.
+        momentum: "post": the optimizer's momentum acts on the reduced gradient. "dgc": momentum
+            correction; SGD's momentum is moved in front of the selection (see `docs`).
+        clip_norm: Scale each rank's gradient down so that what a step adds has at most this norm,
+            before it meets a residual. Exchanges then start at the end of backward.
+        scaler: The `GradScaler` that scales the loss. Residuals are then free of its scale, an
+            overflow on any rank makes all ranks skip, and `scaler.step(optimizer)` is enough.
+        uneven_batches: Ranks may run out of batches at different steps, and then call `join()`.
+        telemetry_every: Sample compression error every so many steps; 0 for never.
+        comm: What to communicate through, instead of Horovod; for tests and other transports.
+
+    Returns:
+        An optimizer of the same class (`isinstance` holds), with Horovod's `synchronize`,
+        `skip_synchronize`, `set_backward_passes_per_step`, and with `join`, `consolidate` and
+        `telemetry`.
+
+    Raises:
+        TypeError: An argument of the wrong kind, or parameters whose dtype cannot be exchanged.
+        ValueError: An argument out of its range, or parameters without a name.
+        NotImplementedError: `op` is Adasum.
+
+    Note:
+        Not collective. The first step checks that all ranks run the same plan.
+    """
+    name = "DistributedOptimizer"
+    _check_optimizer(optimizer)
+    check_compression(name, compression)
+    check_passes(name, backward_passes_per_step)
+    op_name = _checked_op(op, gradient_predivide_factor)
+    if num_groups:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups`.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        groups = num_groups if groups is None else groups
+    _check_limits(clip_norm, telemetry_every, momentum)
+    _check_scaler(scaler)
+    named = check_named_parameters(optimizer.param_groups, named_parameters)
+    participates = process_set is None or bool(process_set.included())
+    if comm is None and participates:
+        comm = HorovodCommunicator(process_set=process_set)
+    elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+    is_active = comm is not None and (comm.size > 1 or elastic)
+    options = ExchangeOptions(
+        compression=compression,
+        reduction=Reduction(op_name, float(gradient_predivide_factor)),
+        groups=check_groups(groups, named),
+        sparse_as_dense=sparse_as_dense,
+        clip_norm=clip_norm,
+        uneven_batches=uneven_batches,
+        momentum=_taken(optimizer) if momentum == "dgc" and is_active else MappingProxyType({}),
+        scaler=scaler,
+        telemetry_every=telemetry_every,
+    )
+    parameters = exchanged_parameters(named)
+    exchange = None
+    if is_active and comm is not None:
+        exchange = GradientExchange(
+            comm,
+            parameters,
+            options,
+            passes=backward_passes_per_step,
+            rate_of=lambda parameter: _rate_of(optimizer, parameter),
+            hyperparameters=lambda: read_numbers(optimizer.param_groups),
+        )
+    control = OptimizerControl(
+        exchange,
+        named=named,
+        passes=backward_passes_per_step,
+        clip_local=lambda: _clip_here(parameters, options),
+        renew=lambda old, force: _renewed(old, force, process_set),
+    )
+    wrapped = wrapped_class(type(optimizer))(optimizer, control)
+    if scaler is not None:
+        _synchronize_before_unscaling(scaler, wrapped)
+    if elastic:
+        register_elastic_handler(WrappedOptimizer, lambda each: each._hvs_control.use_new_ranks())
+    return wrapped
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            "DistributedOptimizer: expected a torch.optim.Optimizer for 'optimizer', got "
+            f"{type(optimizer).__name__}."
+        )
+    # Horovod's own wrapped classes carry this name too
+    if type(optimizer).__module__ == "horovod.torch.optimizer":
+        raise ValueError(
+            "DistributedOptimizer: expected an optimizer that is not distributed yet for "
+            "'optimizer', got one that is. Its gradients would be reduced twice: wrap the torch "
+            "optimizer itself, once."
+        )
+
+
+def _checked_op(op: Any, predivide_factor: float) -> Literal["Average", "Sum"]:
+    op_name = reduce_op_name(op)
+    if op_name == "Adasum":
+        raise NotImplementedError(
+            "DistributedOptimizer: Adasum combines whole gradients pair by pair inside Horovod; "
+            "neither a compressed nor a residual form of it exists. Use "
+            "hvd.DistributedOptimizer(optimizer, op=hvd.Adasum)."
+        )
+    if op_name == "Average":
+        if not predivide_factor > 0:
+            raise ValueError(
+                "DistributedOptimizer: expected a positive number for "
+                f"'gradient_predivide_factor', got {predivide_factor!r}."
+            )
+        return "Average"
+    if op_name == "Sum":
+        if predivide_factor != 1.0:
+            raise ValueError(
+                "DistributedOptimizer: gradient_predivide_factor is not supported with op != "
+                f"Average, got {predivide_factor!r}. A sum is not divided."
+            )
+        return "Sum"
+    raise ValueError(
+        f"DistributedOptimizer: expected hvd.Average or hvd.Sum for 'op', got {op_name}."
+    )
+
+
+def _check_limits(clip_norm: Any, telemetry_every: Any, momentum: Any) -> None:
+    is_number = isinstance(clip_norm, (int, float)) and not isinstance(clip_norm, bool)
+    if clip_norm is not None and not (is_number and clip_norm > 0):
+        raise ValueError(
+            f"DistributedOptimizer: expected a positive number or None for 'clip_norm', got "
+            f"{clip_norm!r}."
+        )
+    is_count = isinstance(telemetry_every, int) and not isinstance(telemetry_every, bool)
+    if not is_count or telemetry_every < 0:
+        raise ValueError(
+            "DistributedOptimizer: expected a number of steps from 0 for 'telemetry_every', got "
+            f"{telemetry_every!r}."
+        )
+    if momentum not in {"post", "dgc"}:
+        raise ValueError(
+            f"DistributedOptimizer: expected 'post' or 'dgc' for 'momentum', got {momentum!r}."
+        )
+
+
+def _check_scaler(scaler: Any) -> None:
+    needed = ("unscale_", "get_scale", "is_enabled")
+    if scaler is not None and not all(callable(getattr(scaler, each, None)) for each in needed):
+        raise TypeError(
+            "DistributedOptimizer: expected a torch.amp.GradScaler or None for 'scaler', got "
+            f"{type(scaler).__name__}."
+        )
+
+
+def _taken(optimizer: torch.optim.Optimizer) -> MappingProxyType[int, MomentumOptions]:
+    """Take momentum and weight decay from all groups, or from none."""
+    names = type(optimizer).__name__
+    if optimizer.state:
+        raise ValueError(
+            "DistributedOptimizer: expected an optimizer without state for momentum='dgc', got "
+            "one that has taken steps: its momentum belongs to no rank. Wrap it before the first "
+            "step and before load_state_dict, or use momentum='post'."
+        )
+    tried = [dict(group) for group in optimizer.param_groups]
+    for group in tried:
+        take_momentum(group, optimizer_name=names)
+    taken: dict[int, MomentumOptions] = {}
+    for group in optimizer.param_groups:
+        options = take_momentum(group, optimizer_name=names)
+        taken |= {id(tensor): options for tensor in group["params"]}
+    return MappingProxyType(taken)
+
+
+def _clip_here(parameters: Sequence[ExchangedParameter], options: ExchangeOptions) -> None:
+    if options.clip_norm is not None:
+        clip_local(parameters, options.clip_norm, loss_scale=options.loss_scale())
+
+
+def _rate_of(optimizer: torch.optim.Optimizer, parameter: ExchangedParameter) -> float:
+    for group in optimizer.param_groups:
+        if any(tensor is parameter.tensor for tensor in group["params"]):
+            return float(group["lr"])
+    raise AssertionError("every exchanged parameter is in a group")
+
+
+def _renewed(old: Communicator, force: bool, process_set: Any) -> Communicator:
+    if not isinstance(old, HorovodCommunicator) or not (force or old.ranks_changed()):
+        return old
+    return HorovodCommunicator(timeout_s=old.timeout_s, process_set=process_set)
+
+
+def _synchronize_before_unscaling(scaler: Any, optimizer: Any) -> None:
+    """Make `scaler.unscale_`, which `scaler.step` calls, see the gradients of all ranks."""
+    unscale = scaler.unscale_
+
+    def synchronize_and_unscale(target: Any) -> None:
+        if target is optimizer:
+            optimizer._hvs_control.synchronize(by_scaler=True)
+        unscale(target)
+
+    scaler.unscale_ = synchronize_and_unscale

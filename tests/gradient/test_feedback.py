@@ -1,0 +1,187 @@
+"""What one rank keeps of one parameter: nothing of a gradient is ever lost or counted twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from horovod_sylvie.gradient.feedback import Feedback
+from horovod_sylvie.ops.top_k import restore_selected, section_bytes
+
+D, K = 500, 20
+CPU = torch.device("cpu")
+
+
+def make(*, momentum: float | None = None, undo: bool = False, seed: int | None = None) -> Feedback:
+    feedback = Feedback(D, CPU, momentum=momentum, undo=undo)
+    if seed is not None:
+        feedback.residual.copy_(gradient(seed))
+        if feedback.velocity is not None:
+            feedback.velocity.copy_(gradient(seed + 1))
+    return feedback
+
+
+def gradient(seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(D, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def select(
+    feedback: Feedback,
+    grad: Tensor | None,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    scale: float = 1.0,
+) -> tuple[Tensor, int]:
+    """Select, and return what was selected, and how much was not finite. [D], float32"""
+    section = torch.zeros(section_bytes(D, K, dtype), dtype=torch.uint8)
+    report = feedback.select(grad, k=K, scale=scale, section=section, dtype=dtype)
+    sent = torch.zeros(D)
+    restore_selected(section, num_elements=D, k=K, value_dtype=dtype, residual=sent)
+    return sent, report.num_nonfinite
+
+
+def accumulated(residual: Tensor, grad: Tensor, scale: float) -> Tensor:
+    return residual + grad.float() * torch.tensor(scale)  # rounded once each, in float32
+
+
+def assert_same_mass(total: Tensor, sent: Tensor, left: Tensor) -> None:
+    assert torch.equal(total.double(), sent.double() + left.double())  # exact in float64
+
+
+@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.37, 1 / 1024])
+@pytest.mark.parametrize("value_dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_gradient_and_residual_are_sent_or_kept_to_the_bit(
+    dtype: torch.dtype, value_dtype: torch.dtype, scale: float, undo: bool
+) -> None:
+    feedback = make(undo=undo)
+    for step in range(6):
+        grad, before = gradient(step, dtype), feedback.residual.clone()
+        sent, num_nonfinite = select(feedback, grad, dtype=value_dtype, scale=scale)
+        feedback.commit()
+        assert num_nonfinite == 0
+        assert int(sent.count_nonzero()) == K
+        assert_same_mass(accumulated(before, grad, scale), sent, feedback.residual)
+
+
+def test_step_without_gradient_sends_from_the_residual() -> None:
+    feedback = make(seed=0)
+    before = feedback.residual.clone()
+    sent, _ = select(feedback, None)
+    feedback.commit()
+    assert int(sent.count_nonzero()) == K
+    assert_same_mass(before, sent, feedback.residual)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_revert_without_undo_keeps_residual_and_gradient(momentum: float | None) -> None:
+    feedback, grad = make(momentum=momentum, seed=0), gradient(5)
+    expected = accumulated(feedback.residual, grad, 1.0)
+    if feedback.velocity is not None:
+        velocity = feedback.velocity * 0.9 + grad
+        expected = feedback.residual + velocity
+    select(feedback, grad, dtype=torch.float32)
+    feedback.revert()
+    assert torch.equal(feedback.residual, expected)
+    if feedback.velocity is not None:
+        assert torch.equal(feedback.velocity, velocity)
+
+
+@pytest.mark.parametrize("value_dtype", [torch.bfloat16, torch.float32])
+def test_revert_without_undo_conserves_mass(value_dtype: torch.dtype) -> None:
+    feedback, grad = make(seed=0), gradient(5)
+    expected = accumulated(feedback.residual, grad, 0.3)
+    select(feedback, grad, dtype=value_dtype, scale=0.3)
+    feedback.revert()
+    assert torch.equal(feedback.residual, expected)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_revert_with_undo_brings_every_bit_back(momentum: float | None, value: float) -> None:
+    feedback, grad = make(momentum=momentum, undo=True, seed=0), gradient(5)
+    for each in (gradient(4), gradient(6)):  # both buffers have been in use
+        select(feedback, each)
+        feedback.commit()
+    residual = feedback.residual.clone()
+    velocity = None if feedback.velocity is None else feedback.velocity.clone()
+    grad[::7] = value
+    _, num_nonfinite = select(feedback, grad)
+    feedback.revert()
+    assert num_nonfinite == len(grad[::7])
+    assert torch.equal(feedback.residual, residual)
+    if velocity is not None:
+        assert torch.equal(feedback.velocity, velocity)
+
+
+@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_residual_stays_finite_where_the_gradient_is_not(
+    momentum: float | None, undo: bool
+) -> None:
+    feedback, grad = make(momentum=momentum, undo=undo, seed=0), gradient(5)
+    before, bad = feedback.residual.clone(), torch.arange(0, D, 7)
+    grad[bad] = float("nan")
+    select(feedback, grad)
+    feedback.revert()
+    assert bool(feedback.residual.isfinite().all())
+    assert torch.equal(feedback.residual[bad], before[bad])
+    if feedback.velocity is not None:
+        assert bool(feedback.velocity.isfinite().all())
+
+
+def test_commit_and_revert_of_nothing_change_nothing() -> None:
+    feedback = make(momentum=0.9, undo=True, seed=0)
+    before = feedback.residual.clone()
+    feedback.commit()
+    feedback.revert()
+    select(feedback, gradient(3))
+    feedback.revert()
+    feedback.commit()
+    assert torch.equal(feedback.residual, before)
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_momentum_correction_follows_its_equations(undo: bool) -> None:
+    feedback = make(momentum=0.9, undo=undo)
+    velocity, residual = torch.zeros(D), torch.zeros(D)
+    for step in range(4):
+        grad = gradient(step)
+        velocity = velocity * 0.9 + grad * 0.5
+        residual = residual + velocity
+        chosen = residual.abs().topk(K).indices
+        sent, _ = select(feedback, grad, dtype=torch.float32, scale=0.5)
+        feedback.commit()
+        expected = torch.zeros(D)
+        expected[chosen] = residual[chosen]
+        torch.testing.assert_close(sent, expected)
+        residual[chosen], velocity[chosen] = 0.0, 0.0
+        torch.testing.assert_close(feedback.residual, residual)
+        assert feedback.velocity is not None
+        torch.testing.assert_close(feedback.velocity, velocity)
+
+
+def test_residual_in_learning_rate_units_follows_the_rate() -> None:
+    feedback = make(seed=0)
+    before = feedback.residual.clone()
+    for rate, expected in [(0.1, 1.0), (0.1, 1.0), (0.05, 2.0), (0.0, 2.0), (0.2, 0.5)]:
+        feedback.follow_rate(rate)
+        # What is pending times the rate stays what it was
+        torch.testing.assert_close(feedback.residual, before * expected)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.5])
+def test_whole_is_all_that_is_pending_until_it_is_flushed(momentum: float | None) -> None:
+    feedback, grad = make(momentum=momentum, seed=0), gradient(5)
+    first = grad * 2.0
+    if feedback.velocity is not None:
+        first = 0.5 * feedback.velocity + first
+    expected = feedback.residual + first
+    for _ in range(2):  # nothing is changed yet
+        assert torch.equal(feedback.whole(grad, 2.0), expected)
+    feedback.flush()
+    assert not feedback.residual.any()
+    if feedback.velocity is not None:
+        assert torch.equal(feedback.velocity, first)
