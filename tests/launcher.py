@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +27,20 @@ class Job:
 
 
 def horovodrun(
-    num_ranks: int, program: str, *args: object, timeout_s: float = 150, **environment: str
+    num_ranks: int,
+    program: str,
+    *args: object,
+    options: Sequence[object] = (),
+    timeout_s: float = 150,
+    **environment: str,
 ) -> Job:
-    """Run `program` (relative to the repository) on local ranks."""
+    """Run `program` (relative to the repository) on local ranks.
+
+    `options` are further ones of horovodrun.
+    """
     launcher = Path(sys.executable).with_name("horovodrun")
-    command = [launcher, "--gloo", "-np", num_ranks, sys.executable, REPOSITORY / program, *args]
+    command = [launcher, "--gloo", "-np", num_ranks, *options]
+    command += [sys.executable, REPOSITORY / program, *args]
     process = subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
