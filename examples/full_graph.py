@@ -129,7 +129,7 @@ def train(
     model = hvs.convert_model(model, halo)  # (hvs)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = torch.optim.Adam(model.parameters(), args.lr, weight_decay=args.weight_decay)
-    optimizer = hvd.DistributedOptimizer(
+    optimizer = hvs.DistributedOptimizer(
         optimizer, named_parameters=model.named_parameters(), op=hvd.Sum
     )
     torch.manual_seed(args.seed + 1000 * (1 + comm.rank))  # each rank drops out on its own
