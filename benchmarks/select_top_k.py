@@ -12,7 +12,7 @@ median over the rounds of the ratio to the baseline of the same round:
 all in float32, on the same number of threads. "training" is error feedback in a steady state: the
 residual goes from round to round, rows of 64 elements differ in scale, and each call's hint is the
 threshold of the one before. The other distributions are added to a residual of zeros; their hint is
-the right one, none, or one of a distribution that was 100 times larger.
+the right one, none, or one of a distribution that was 64 times larger.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from horovod_sylvie.ops.native import load_native
 from horovod_sylvie.ops.top_k import section_bytes, select_top_k
 
 ROW_ELEMENTS = 64
-TIMES_100 = 6 << 23  # 64 times, in the bits of a float32
+TIMES_64 = 6 << 23  # in the bits of a float32
 WARM_UP_ROUNDS = 6
 
 
@@ -174,7 +174,7 @@ def time_distribution(name: str, grad: Tensor, density: float, rounds: int) -> M
     selector.validate(grad)
     right = selector.hint
     floors: list[float] = []
-    ratios: dict[int, list[float]] = {right: [], 0: [], right + TIMES_100: []}
+    ratios: dict[int, list[float]] = {right: [], 0: [], right + TIMES_64: []}
     for _ in range(rounds):
         selector.residual.zero_()
         floors.append(seconds(lambda: selector.residual.add_(grad)))
@@ -191,7 +191,7 @@ def time_distribution(name: str, grad: Tensor, density: float, rounds: int) -> M
         1e3 * statistics.median(floors),
         statistics.median(ratios[right]),
         statistics.median(ratios[0]),
-        statistics.median(ratios[right + TIMES_100]),
+        statistics.median(ratios[right + TIMES_64]),
         torch_ratio,
     )
 

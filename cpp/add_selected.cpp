@@ -1,16 +1,19 @@
 #include "add_selected.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "float_bits.hpp"
 #include "float_environment.hpp"
 #include "parallel.hpp"
-#include "section_reader.hpp"
 #include "top_k_kernels.hpp"
 
 namespace hvs::cpu {
 namespace {
+
+#include "section_reader.inl"
 
 struct RankSection {
   const uint8_t* bytes;

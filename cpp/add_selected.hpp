@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "check_section.hpp"
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
 #include "section.hpp"

@@ -66,6 +66,32 @@ void copy_lines(const Element* from,
   }
 }
 
+// Copies the gradients and the residuals of the sample, and returns the
+// arguments with which they are added.
+SelectArguments draw(const SectionLayout& layout,
+                     const SelectArguments& arguments,
+                     int64_t count,
+                     uint32_t* elements,
+                     uint32_t* grads,
+                     float* residuals) {
+  draw_lines(layout.num_elements, arguments.hint, count, elements);
+  copy_lines(arguments.residual, elements, count, residuals);
+  SelectArguments drawn = arguments;
+  drawn.residual = residuals;
+  if (arguments.grad == nullptr) {
+    return drawn;
+  }
+  drawn.grad = grads;
+  if (arguments.type == ElementType::kFloat32) {
+    copy_lines(static_cast<const uint32_t*>(arguments.grad), elements, count,
+               grads);
+  } else {
+    copy_lines(static_cast<const uint16_t*>(arguments.grad), elements, count,
+               reinterpret_cast<uint16_t*>(grads));
+  }
+  return drawn;
+}
+
 // A sum that `rank` of the sample reach: the rank-th largest of the largest in
 // each of its groups, which is cheaper to find than that of the whole sample.
 uint32_t reached_by(const float* sums,
@@ -123,22 +149,10 @@ uint32_t guess_threshold(const SectionLayout& layout,
   float* sums = floats(2);
   Candidates found = {part(3), floats(4), 0};
 
-  uint32_t* elements = found.index;  // which is used later
-  draw_lines(layout.num_elements, arguments.hint, count, elements);
-  copy_lines(arguments.residual, elements, count, residuals);
-  SelectArguments drawn = arguments;
-  drawn.residual = residuals;
+  // The places are not needed any more when candidates come there
+  SelectArguments drawn =
+      draw(layout, arguments, count, found.index, grads, residuals);
   drawn.accumulated = sums;
-  if (arguments.grad != nullptr) {
-    drawn.grad = grads;
-    if (arguments.type == ElementType::kFloat32) {
-      copy_lines(static_cast<const uint32_t*>(arguments.grad), elements, count,
-                 grads);
-    } else {
-      copy_lines(static_cast<const uint16_t*>(arguments.grad), elements, count,
-                 reinterpret_cast<uint16_t*>(grads));
-    }
-  }
   const bool has_hint =
       arguments.hint > kHintMargin && arguments.hint < kInfinityBits;
   const uint32_t hinted =

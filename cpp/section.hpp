@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "float_bits.hpp"
 
@@ -37,7 +36,16 @@ struct SectionLayout {
   int64_t nbytes;
 
   // For 1 <= k <= num_elements <= kMaxElements.
-  SectionLayout(int64_t num_elements, int64_t k, ValueType type);
+  SectionLayout(int64_t elements, int64_t selected, ValueType kind)
+      : num_elements(elements),
+        k(selected),
+        type(kind),
+        num_blocks((elements + kBlockElements - 1) / kBlockElements),
+        index_begin(4 * num_blocks),
+        index_end(index_begin + 2 * k),
+        values_begin((index_end + 3) / 4 * 4),
+        values_end(values_begin + (kind == ValueType::kFloat32 ? 4 : 2) * k),
+        nbytes((values_end + 7) / 8 * 8) {}
 };
 
 inline int64_t block_size(const SectionLayout& layout, int64_t block) {
@@ -49,22 +57,5 @@ inline uint16_t bf16_value(float value) {
   const uint16_t rounded = bf16_nearest(value);
   return static_cast<uint16_t>(rounded - ((rounded & 0x7FFFu) == 0x7F80u));
 }
-
-enum class SectionProblem { kNone, kCounts, kIndices, kValues };
-
-// Checks bytes that are not trusted. Unless there is a problem, `begins` gets
-// the position of each block's first element, and k after them: [NB + 1].
-SectionProblem check_section(const SectionLayout& layout,
-                             const uint8_t* section,
-                             std::vector<int64_t>& begins);
-
-// For a section without a problem: tensor[i] += value, and tensor[i] = +0.
-// `tensor` is [num_elements]; it is unchanged where there is a problem.
-SectionProblem restore_selected(const SectionLayout& layout,
-                                const uint8_t* section,
-                                float* tensor);
-SectionProblem clear_selected(const SectionLayout& layout,
-                              const uint8_t* section,
-                              float* tensor);
 
 }  // namespace hvs

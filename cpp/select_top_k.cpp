@@ -27,11 +27,13 @@ namespace hvs::cpu {
 namespace {
 
 constexpr int64_t kChunkElements = 4096;  // between looks at the room left
+// Room for candidates, besides that for 2 * k.
 constexpr int64_t kSpareCandidates = 8192;
-// What a guess that was too high is followed by.
+// After a guess that was too high, so many times more candidates are aimed at;
+// beyond the maximum, all elements are candidates.
 constexpr double kMoreCandidates = 4.0;
 constexpr double kMaxSurplus = 16.0;
-constexpr int64_t kKeptWords = int64_t{4} << 20;
+constexpr int64_t kKeptWords = int64_t{4} << 20;  // 16 MiB
 
 // Memory that a thread keeps from call to call: fresh pages would cost more
 // than the selection.

@@ -2,7 +2,7 @@
 // (wire format: section.hpp). Exact: the same bits for any number of threads,
 // any instruction set and any hint. O(num_elements), for all but contrived
 // data in one pass over memory: see [Note: selecting in one pass] in
-// select_top_k.cpp. Scratch of O(k), of which some MiB are kept per thread
+// select_top_k.cpp. Scratch of O(k), of which up to 16 MiB are kept per thread
 // that calls.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "add_selected.hpp"
+#include "check_section.hpp"
 #include "checksum.hpp"
 #include "instruction_set.hpp"
 #include "section.hpp"
@@ -168,8 +169,8 @@ py::tuple add_selected(uint64_t payloads,
   return py::make_tuple(result.corrupt_rank, static_cast<int>(result.problem));
 }
 
-template <
-    SectionProblem (*kFunction)(const SectionLayout&, const uint8_t*, float*)>
+template <cpu::SectionProblem (
+    *kFunction)(const SectionLayout&, const uint8_t*, float*)>
 int change_selected(uint64_t section,
                     int64_t section_bytes,
                     int64_t num_elements,
@@ -213,12 +214,12 @@ void register_top_k(py::module_& module) {
              py::arg("skip"), py::arg("num_threads"),
              py::arg("instruction_set") = py::none(),
              "Sum the selected elements of all ranks; see _native.pyi.");
-  module.def("restore_selected", &change_selected<hvs::restore_selected>,
+  module.def("restore_selected", &change_selected<cpu::restore_selected>,
              py::kw_only(), py::arg("section"), py::arg("section_bytes"),
              py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
              py::arg("residual"),
              "Add a section's values to an array; see _native.pyi.");
-  module.def("clear_selected", &change_selected<hvs::clear_selected>,
+  module.def("clear_selected", &change_selected<cpu::clear_selected>,
              py::kw_only(), py::arg("section"), py::arg("section_bytes"),
              py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
              py::arg("tensor"),

@@ -9,6 +9,7 @@ Shapes: D gradient elements, K selected.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -122,28 +123,18 @@ def select_top_k(
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
     check_vector(name, "section", section, (torch.uint8,), length=nbytes, device=device)
     native = top_k_kernels.native_for(device)
-    if native is None:
-        return SelectReport(
-            *top_k_reference.select_top_k(
-                grad,
-                residual,
-                k=k,
-                scale=scale,
-                value_dtype=value_dtype,
-                accumulated=accumulated,
-                section=section,
-            )
-        )
-    return SelectReport(
-        *top_k_kernels.select_top_k(
-            native,
-            grad,
-            residual,
-            k=k,
-            scale=scale,
-            value_dtype=value_dtype,
-            hint=hint,
-            accumulated=accumulated,
-            section=section,
-        )
+    select = (
+        top_k_reference.select_top_k
+        if native is None
+        else partial(top_k_kernels.select_top_k, native, hint=hint)
     )
+    outcome = select(
+        grad,
+        residual,
+        k=k,
+        scale=scale,
+        value_dtype=value_dtype,
+        accumulated=accumulated,
+        section=section,
+    )
+    return SelectReport(*outcome)

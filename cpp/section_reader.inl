@@ -1,13 +1,5 @@
-// Reads elements of a section that is checked, whatever its address.
-#pragma once
-
-#include <cstdint>
-#include <cstring>
-
-#include "float_bits.hpp"
-#include "section.hpp"
-
-namespace hvs {
+// Reads elements of a section that is checked, whatever its address. Included
+// in an anonymous namespace.
 
 inline uint16_t load_word16(const uint8_t* from) {
   uint16_t word;
@@ -41,5 +33,3 @@ inline void for_selected(const SectionLayout& layout,
              load_value<kType>(values, position));
   }
 }
-
-}  // namespace hvs

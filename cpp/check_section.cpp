@@ -1,16 +1,14 @@
-#include "section.hpp"
+#include "check_section.hpp"
 
 #include <cstring>
 
+#include "float_bits.hpp"
 #include "float_environment.hpp"
-#include "section_reader.hpp"
 
-namespace hvs {
+namespace hvs::cpu {
 namespace {
 
-constexpr int64_t round_up(int64_t size, int64_t multiple) {
-  return (size + multiple - 1) / multiple * multiple;
-}
+#include "section_reader.inl"
 
 // Without branches in it, so that the compiler makes vectors of the loop.
 bool ascends(const uint8_t* index, int64_t begin, int64_t end) {
@@ -53,17 +51,6 @@ SectionProblem for_all_selected(const SectionLayout& layout,
 
 }  // namespace
 
-SectionLayout::SectionLayout(int64_t elements, int64_t selected, ValueType kind)
-    : num_elements(elements),
-      k(selected),
-      type(kind),
-      num_blocks((elements + kBlockElements - 1) / kBlockElements),
-      index_begin(4 * num_blocks),
-      index_end(index_begin + 2 * k),
-      values_begin(round_up(index_end, 4)),
-      values_end(values_begin + (kind == ValueType::kFloat32 ? 4 : 2) * k),
-      nbytes(round_up(values_end, 8)) {}
-
 SectionProblem check_section(const SectionLayout& layout,
                              const uint8_t* section,
                              std::vector<int64_t>& begins) {
@@ -100,7 +87,7 @@ SectionProblem check_section(const SectionLayout& layout,
 SectionProblem restore_selected(const SectionLayout& layout,
                                 const uint8_t* section,
                                 float* tensor) {
-  const cpu::DefaultFloatEnvironment environment;
+  const DefaultFloatEnvironment environment;
   const auto restore = [tensor](int64_t element, float value) {
     tensor[element] += value;
   };
@@ -120,4 +107,4 @@ SectionProblem clear_selected(const SectionLayout& layout,
              : for_all_selected<ValueType::kBFloat16>(layout, section, clear);
 }
 
-}  // namespace hvs
+}  // namespace hvs::cpu
