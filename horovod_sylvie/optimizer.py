@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from .gradient.compression import Compression, check_compression
 from .gradient.control import OptimizerControl
 from .gradient.gradient_exchange import GradientExchange
 from .gradient.hyperparameters import read_numbers
+from .gradient.loss_scaler import synchronize_before_unscaling
 from .gradient.momentum import MomentumOptions, take_momentum
 from .gradient.named_parameters import check_groups, check_named_parameters
 from .gradient.options import ExchangeOptions
@@ -130,7 +131,7 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             parameters,
             options,
             passes=backward_passes_per_step,
-            rate_of=lambda parameter: _rate_of(optimizer, parameter),
+            rate_of=_rate_of(optimizer),
             hyperparameters=lambda: read_numbers(optimizer.param_groups),
         )
     control = OptimizerControl(
@@ -142,9 +143,13 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
     )
     wrapped = wrapped_class(type(optimizer))(optimizer, control)
     if scaler is not None:
-        _synchronize_before_unscaling(scaler, wrapped)
+        synchronize_before_unscaling(scaler, wrapped)
     if elastic:
-        register_elastic_handler(WrappedOptimizer, lambda each: each._hvs_control.use_new_ranks())
+        register_elastic_handler(
+            WrappedOptimizer,
+            lambda each: each._hvs_control.use_new_ranks(),
+            lambda each: each._hvs_control.go_back(),
+        )
     return wrapped
 
 
@@ -242,26 +247,20 @@ def _clip_here(parameters: Sequence[ExchangedParameter], options: ExchangeOption
         clip_local(parameters, options.clip_norm, loss_scale=options.loss_scale())
 
 
-def _rate_of(optimizer: torch.optim.Optimizer, parameter: ExchangedParameter) -> float:
-    for group in optimizer.param_groups:
-        if any(tensor is parameter.tensor for tensor in group["params"]):
-            return float(group["lr"])
-    raise AssertionError("every exchanged parameter is in a group")
+def _rate_of(optimizer: torch.optim.Optimizer) -> Callable[[ExchangedParameter], float]:
+    """Return what gives a parameter's learning rate: groups may be replaced, not their order."""
+    place_of: dict[int, int] = {}
+
+    def rate_of(parameter: ExchangedParameter) -> float:
+        if id(parameter.tensor) not in place_of:
+            for place, group in enumerate(optimizer.param_groups):
+                place_of.update((id(tensor), place) for tensor in group["params"])
+        return float(optimizer.param_groups[place_of[id(parameter.tensor)]]["lr"])
+
+    return rate_of
 
 
 def _renewed(old: Communicator, force: bool, process_set: Any) -> Communicator:
     if not isinstance(old, HorovodCommunicator) or not (force or old.ranks_changed()):
         return old
     return HorovodCommunicator(timeout_s=old.timeout_s, process_set=process_set)
-
-
-def _synchronize_before_unscaling(scaler: Any, optimizer: Any) -> None:
-    """Make `scaler.unscale_`, which `scaler.step` calls, see the gradients of all ranks."""
-    unscale = scaler.unscale_
-
-    def synchronize_and_unscale(target: Any) -> None:
-        if target is optimizer:
-            optimizer._hvs_control.synchronize(by_scaler=True)
-        unscale(target)
-
-    scaler.unscale_ = synchronize_and_unscale

@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "gradient.density",
         "gradient.reduction",
+        "gradient.loss_scaler",
         "gradient.hyperparameters",
         "gradient.parameter",
         "gradient.compression",
@@ -63,7 +64,13 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.exchange_factory",
         "gradient.gradient_exchange",
     ),
-    ("gradient.checkpoint", "gradient.closure", "gradient.control", "gradient.wrapped_optimizer"),
+    (
+        "gradient.checkpoint",
+        "gradient.leftover",
+        "gradient.closure",
+        "gradient.control",
+        "gradient.wrapped_optimizer",
+    ),
     ("halo.plan", "halo.objective", "halo.message", "halo.traffic", "halo.codec"),
     ("halo.packed_codec", "halo.fetched_input"),
     ("halo.exchange",),

@@ -10,7 +10,9 @@ from .horovod_build import require_horovod
 
 
 def register_elastic_handler(
-    optimizer_type: type[Any], use_new_ranks: Callable[[Any], None]
+    optimizer_type: type[Any],
+    use_new_ranks: Callable[[Any], None],
+    before_restore: Callable[[Any], None],
 ) -> None:
     """Let `hvd.elastic.TorchState` handle optimizers of a type as their owner asks.
 
@@ -21,6 +23,7 @@ def register_elastic_handler(
         optimizer_type: The type; a subclass of it is meant too.
         use_new_ranks: Called on every rank, with the optimizer, once Horovod runs with the new
             ranks and before rank 0's state is broadcast. Collective.
+        before_restore: Called with the optimizer, before it loads what was committed last.
     """
     require_horovod()
     elastic = importlib.import_module("horovod.torch.elastic.state")
@@ -29,6 +32,10 @@ def register_elastic_handler(
         return
 
     class Handler(elastic.OptimizerStateHandler):  # type: ignore[misc, name-defined]
+        def restore(self) -> None:
+            before_restore(self.value)
+            super().restore()
+
         def sync(self) -> None:
             use_new_ranks(self.value)
             weights = [each for group in self.value.param_groups for each in group["params"]]

@@ -24,7 +24,13 @@ from torch import Tensor
 
 from .errors import CommunicationError, CommunicationTimeout
 from .horovod_build import horovod_failure, require_horovod
-from .validation import check_name, check_not_in_flight, check_splits, check_tensor
+from .validation import (
+    check_gathered_bytes,
+    check_name,
+    check_not_in_flight,
+    check_splits,
+    check_tensor,
+)
 
 _DEFAULT_TIMEOUT_S: Final = 300.0
 _EAGER_POLL_S: Final = 5e-5  # most operations end within the first few of these
@@ -159,6 +165,7 @@ class HorovodCommunicator:
         """Collect tensors of one shape from all ranks."""
         check_name("allgather", name)
         check_tensor("allgather", tensor, reducible=False)
+        check_gathered_bytes("allgather", tensor.nbytes, self.size)
         return self._submit(
             "allgather",
             name,
@@ -220,6 +227,12 @@ class HorovodCommunicator:
         return bool(self._hvd.poll(number))
 
     def _finish(self, handle: HorovodHandle, number: int) -> Tensor:
+        if self._failure is not None:
+            del self._in_flight[handle.name]
+            raise CommunicationError(
+                f"rank {self.rank}: '{handle.name}' is given up: communication failed before "
+                f"({self._failure})."
+            )
         started_s = time.monotonic()
         while not self._hvd.poll(number):
             waited_s = time.monotonic() - started_s

@@ -40,6 +40,7 @@ class _World:
         self.changed = threading.Condition()
         self.rounds: dict[tuple[str, int], _Round] = {}
         self.ended: dict[int, BaseException | None] = {}
+        self.gave_up: set[int] = set()  # ranks whose deadline has passed wait no more
 
     def end(self, rank: int, error: BaseException | None) -> None:
         """Record that a rank runs no more, and wake those who wait for it."""
@@ -87,7 +88,12 @@ class LoopbackHandle:
         with world.changed:
             while not self._complete():
                 self._raise_if_a_rank_ended()
+                if self._rank in world.gave_up:
+                    raise CommunicationError(
+                        f"rank {self._rank}: '{self.name}' is given up: another one timed out."
+                    )
                 if not world.changed.wait(deadline - time.monotonic()) and not self._complete():
+                    world.gave_up.add(self._rank)
                     raise CommunicationTimeout(
                         f"rank {self._rank}: '{self.name}' was not completed within "
                         f"{world.timeout_s:g} s; not submitted by rank {self._absent()}."

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+_MAX_GATHERED_BYTES = 2**31 - 1
 _MAX_ROWS = 2**31 - 1  # Horovod's splits are int32
 
 _REDUCIBLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
@@ -84,6 +85,24 @@ def check_tensor(function: str, tensor: Tensor, *, reducible: bool) -> None:
         raise ValueError(
             f"{function}: expected a contiguous 'tensor', got strides {tensor.stride()} for shape "
             f"{tuple(tensor.shape)}. Call .contiguous() first."
+        )
+
+
+def check_gathered_bytes(function: str, nbytes: int, size: int) -> None:
+    """Check that a gathered result is not too large for Horovod.
+
+    Args:
+        function: Name of the calling function, for the message.
+        nbytes: Bytes of each rank's tensor.
+        size: Number of ranks.
+
+    Raises:
+        ValueError: It is; Horovod counts its bytes in 32 bits.
+    """
+    if nbytes * size > _MAX_GATHERED_BYTES:
+        raise ValueError(
+            f"{function}: expected a result of at most {_MAX_GATHERED_BYTES} bytes, got {nbytes} "
+            f"from each of {size} ranks. Send less at once: a lower density, or smaller groups."
         )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
 from .compression import Compressor
-from .exchange import ExchangeCost, Step, ring_allreduce_bytes
+from .exchange import ExchangeCost, Step, drain, ring_allreduce_bytes
 from .parameter import ExchangedParameter
 from .reduction import Reduction
 
@@ -32,7 +32,7 @@ class _InFlight(NamedTuple):
     compressed: Tensor
     context: Any
     wire: Tensor
-    handle: Handle
+    handle: Handle | None
 
 
 class AllreduceExchange:
@@ -87,7 +87,9 @@ class AllreduceExchange:
     def wait(self) -> list[str]:
         """Wait; an Inf or a NaN is a gradient like any other here, as with Horovod."""
         started_s = time.perf_counter()
-        for flight in self._in_flight:
+        for number, flight in enumerate(self._in_flight):
+            self._in_flight[number] = flight._replace(handle=None)
+            assert flight.handle is not None, "wait comes once after start"
             flight.handle.wait()
         self.cost.waiting_s += time.perf_counter() - started_s
         return []
@@ -109,6 +111,8 @@ class AllreduceExchange:
 
     def revert(self) -> None:
         """Forget what came."""
+        for flight in self._in_flight:
+            drain(flight.handle)
         self._in_flight.clear()
 
 

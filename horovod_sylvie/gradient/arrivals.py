@@ -77,6 +77,19 @@ class Arrivals:
             if self._is_changed(parameter.tensor.grad, self._handed_over.get(id(parameter)))
         ]
 
+    def raise_if_changed(self, rank: int) -> None:
+        """Raise a RuntimeError, with the recipe, if a gradient was changed in flight."""
+        changed = self.changed()
+        if changed:
+            raise RuntimeError(
+                f"rank {rank}: the gradients of {', '.join(changed[:3])}"
+                f"{' and others' if len(changed) > 3 else ''} were changed after backward, while "
+                "they were exchanged. Before you clip or unscale gradients call "
+                "optimizer.synchronize(), and then step() inside `with "
+                "optimizer.skip_synchronize():`. With a GradScaler it is enough to pass it: "
+                "DistributedOptimizer(..., scaler=scaler)."
+            )
+
     @staticmethod
     def _is_changed(now: Tensor | None, before: tuple[Tensor, int] | None) -> bool:
         return before is not None and (now is not before[0] or now._version != before[1])

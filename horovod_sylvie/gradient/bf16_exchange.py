@@ -16,7 +16,7 @@ import time
 import torch
 
 from ..comm.protocol import Communicator, Handle
-from .exchange import ExchangeCost, Step
+from .exchange import ExchangeCost, Step, drain
 from .fused_exchange import fill_fused, fused_buffer
 from .parameter import ExchangedParameter
 from .reduction import Reduction
@@ -65,7 +65,8 @@ class Bf16Exchange:
         """Sum this rank's share, and send the sums round."""
         assert self._handle is not None, "proceed comes after start"
         started_s = time.perf_counter()
-        shares = self._handle.wait().view(torch.bfloat16)  # [P, S]
+        handle, self._handle = self._handle, None
+        shares = handle.wait().view(torch.bfloat16)  # [P, S]
         self.cost.waiting_s += time.perf_counter() - started_s
         total = shares.sum(dim=0, dtype=torch.float32) * self._reduction.scale(self._comm.size)
         self._handle = self._comm.allgather(
@@ -76,8 +77,8 @@ class Bf16Exchange:
         """Wait; an Inf or a NaN is a gradient like any other here, as with Horovod."""
         assert self._handle is not None, "wait comes after proceed"
         started_s = time.perf_counter()
-        self._sums = self._handle.wait().view(torch.bfloat16)  # [P S]
-        self._handle = None
+        handle, self._handle = self._handle, None
+        self._sums = handle.wait().view(torch.bfloat16)  # [P S]
         self.cost.waiting_s += time.perf_counter() - started_s
         return []
 
@@ -95,4 +96,5 @@ class Bf16Exchange:
 
     def revert(self) -> None:
         """Forget what came."""
-        self._handle = None
+        handle, self._handle = self._handle, None
+        drain(handle)

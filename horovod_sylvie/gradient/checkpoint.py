@@ -21,7 +21,7 @@ from .sparse_rows_exchange import SparseRowsExchange
 
 STATE_KEY: Final = "horovod_sylvie"
 _VERSION: Final = 1
-_ALL_RANKS: Final = -1
+ALL_RANKS: Final = -1  # in place of a rank: the state is of all
 
 _logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def consolidate_feedback(exchange: GradientExchange) -> dict[str, Any]:
         name: comm.allreduce(tensor, name=f"sylvie.consolidate.{name}").wait().div_(comm.size)
         for name, tensor in sorted(_tensors_of(exchange).items())
     }
-    return save_feedback(exchange) | {"rank": _ALL_RANKS, "tensors": tensors}
+    return save_feedback(exchange) | {"rank": ALL_RANKS, "tensors": tensors}
 
 
 def load_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
@@ -73,10 +73,9 @@ def load_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
         ValueError: Another version, or tensors that do not fit; nothing is changed then.
     """
     check_feedback(exchange, state)
-    exchange.step_number = int(state["step"])
-    exchange.forget_agreement()
+    exchange.resume_at(int(state["step"]))
     comm = exchange.comm
-    consolidated = state["rank"] == _ALL_RANKS
+    consolidated = state["rank"] == ALL_RANKS
     is_own = (state["rank"], state["num_ranks"]) == (comm.rank, comm.size)
     if not (consolidated or is_own):
         _logger.warning(

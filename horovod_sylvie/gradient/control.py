@@ -25,6 +25,8 @@ from .checkpoint import (
 )
 from .closure import synchronized_closure
 from .gradient_exchange import GradientExchange, Outcome
+from .leftover import Leftover
+from .momentum import MomentumOptions
 from .parameter import exchanged_parameters
 from .telemetry import Telemetry, report
 
@@ -61,6 +63,7 @@ class OptimizerControl:
         self._by_scaler = False
         self._skip = False
         self._overflow = False
+        self._leftover = Leftover()
 
     @property
     def passes(self) -> int:
@@ -83,6 +86,7 @@ class OptimizerControl:
         if self._is_synchronized():
             return
         if self.exchange is None:
+            self._leftover.add_to_gradients(self._tensors)
             self._clip_local()
         else:
             self._use_current_ranks()
@@ -118,11 +122,14 @@ class OptimizerControl:
     def before_scaler_step(self) -> None:
         """Refuse to let a GradScaler unscale gradients that are being exchanged."""
         exchange = self.exchange
-        if exchange is not None and exchange.is_pending and exchange.options.scaler is None:
+        if exchange is None or exchange.options.scaler is not None:
+            return
+        # Residuals would be in the unit of one scale, and added to gradients of another
+        if exchange.is_pending or exchange.options.top_k is not None:
             raise RuntimeError(
-                "GradScaler.step: expected the gradients of all ranks, got this rank's, which are "
-                "being exchanged: unscaled now they would be wrong, and an overflow would stop "
-                "this rank alone. Pass the scaler: DistributedOptimizer(..., scaler=scaler)."
+                "GradScaler.step: expected a scaler that the optimizer knows. Gradients that are "
+                "being exchanged cannot be unscaled, an overflow would stop this rank alone, and "
+                "residuals would keep the scale. Pass it: DistributedOptimizer(..., scaler=scaler)."
             )
 
     def before_zero_grad(self) -> None:
@@ -158,6 +165,7 @@ class OptimizerControl:
             raise RuntimeError(
                 "join: expected no gradients that await step(). Call step() first, then join()."
             )
+        self._use_current_ranks()
         while True:
             outcome: Outcome = exchange.synchronize(joined=True)
             if not any(outcome.active):
@@ -183,9 +191,18 @@ class OptimizerControl:
             (f"allreduce.noname.{place}.{number}", tensor)
             for number, tensor in enumerate(param_groups[-1]["params"])
         ]
+        try:
+            if self.exchange is not None:
+                self.exchange.add(exchanged_parameters(new))
+        except TypeError:
+            param_groups.pop()  # refused: it would never be exchanged
+            raise
         self._tensors |= {tensor: name for name, tensor in new}
-        if self.exchange is not None:
-            self.exchange.add(exchanged_parameters(new))
+
+    @property
+    def taken_momentum(self) -> Mapping[int, MomentumOptions]:
+        """What momentum correction took from the optimizer, by parameter id."""
+        return {} if self.exchange is None else self.exchange.options.momentum
 
     def names(self) -> dict[Tensor, str]:
         """Return the name of each parameter."""
@@ -209,6 +226,7 @@ class OptimizerControl:
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise a ValueError unless `load_state` can take over all of it."""
         if self.exchange is not None and STATE_KEY in state:
+            self.exchange.drop_step()
             check_feedback(self.exchange, state[STATE_KEY])
 
     def load_state(self, state: Mapping[str, Any], param_groups: Sequence[dict[str, Any]]) -> None:
@@ -221,8 +239,9 @@ class OptimizerControl:
         saved = state.get(STATE_KEY)
         exchange = self.exchange
         if exchange is not None:
-            exchange.forget_agreement()
+            exchange.drop_step()
             if exchange.options.momentum:
+                exchange.forget_agreement()  # rank 0's velocities are shared again
                 for group in param_groups:
                     group["momentum"], group["weight_decay"] = 0.0, 0.0
             if saved is not None:
@@ -232,18 +251,19 @@ class OptimizerControl:
                 "horovod_sylvie: the loaded state has no residuals; they stay as they are"
             )
         if saved is not None and exchange is None:
-            _logger.warning(
-                "horovod_sylvie: what is pending in the loaded state is dropped: one rank alone "
-                "keeps no residuals"
-            )
+            self._leftover.take(saved)
         self._synchronized = False
         self._overflow = False
 
     def telemetry(self) -> Telemetry:
         """Report what the exchange costs."""
-        if self.exchange is None:
-            return report([], {})
-        return report(self.exchange.exchanges, self.exchange.samples)
+        exchange = self.exchange
+        return report([], {}) if exchange is None else report(exchange.exchanges, exchange.samples)
+
+    def go_back(self) -> None:
+        """Let the next `load_state` set the step too: all ranks load, and agree again."""
+        if self.exchange is not None:
+            self.exchange.forget_agreement()
 
     def use_new_ranks(self) -> None:
         """Go on after Horovod was initialised again; what a rank had pending stays pending."""

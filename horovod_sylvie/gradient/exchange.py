@@ -7,9 +7,12 @@ group where a gradient was not finite. Until `apply`, `grad` holds the local gra
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..comm.errors import CommunicationError
+from ..comm.protocol import Handle
 from .parameter import ExchangedParameter
 
 
@@ -99,8 +102,15 @@ class Exchange(Protocol):
         ...
 
     def revert(self) -> None:
-        """Forget what came, and take back what was selected."""
+        """Wait for what is in flight, forget what came, and take back what was selected."""
         ...
+
+
+def drain(handle: Handle | None) -> None:
+    """Wait for an operation whose result nobody wants: its name and its memory are then free."""
+    if handle is not None:
+        with suppress(CommunicationError):
+            handle.wait()
 
 
 def ring_allreduce_bytes(nbytes: int, num_ranks: int) -> int:

@@ -102,7 +102,6 @@ class ExchangeFactory:
                 parameter.num_elements,
                 parameter.tensor.device,
                 momentum=None if taken is None else taken.momentum,
-                undo=self._options.scaler is not None,
             )
         return self.feedback[parameter.name]
 

@@ -15,34 +15,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..ops.top_k import SelectReport, clear_selected, restore_selected, select_top_k
+from ..ops.top_k import SelectReport, clear_selected, select_top_k
 
 
 class Feedback:
     """The residual of one parameter, and its velocity where there is momentum correction.
 
-    Invariant: finite. Between `select` and `commit` or `revert`, the selected elements are in the
-    section that `select` wrote, and nowhere else.
+    Invariant: finite. `residual` and `velocity` are those of the last committed step until
+    `commit`: a step that fails, for whatever reason and on whichever rank, leaves them bit for bit
+    as they were. That costs a second buffer of each.
 
     Args:
         num_elements: D.
         device: Where the parameter is.
         momentum: Of momentum correction; None without.
-        undo: Whether `revert` must bring back the residual bit for bit, as it was before
-            `select`. It costs a second buffer; without, `revert` leaves residual + gradient.
     """
 
-    def __init__(
-        self, num_elements: int, device: torch.device, *, momentum: float | None, undo: bool
-    ) -> None:
+    def __init__(self, num_elements: int, device: torch.device, *, momentum: float | None) -> None:
         self.residual = torch.zeros(num_elements, device=device)
         self.velocity = None if momentum is None else torch.zeros_like(self.residual)
         self.hint = 0
         self._momentum = momentum
-        self._accumulated = torch.zeros_like(self.residual) if undo else self.residual
-        self._next_velocity = self.velocity
-        if undo and self.velocity is not None:
-            self._next_velocity = torch.zeros_like(self.velocity)
+        self._accumulated = torch.zeros_like(self.residual)
+        self._next_velocity = None if momentum is None else torch.zeros_like(self.residual)
         self._selected: tuple[Tensor, int, torch.dtype] | None = None
         self._flushed_velocity: Tensor | None = None
         self.last_rate: float | None = None
@@ -103,11 +98,9 @@ class Feedback:
             return
         section, k, dtype = self._selected
         self._selected = None
-        if self._accumulated is not self.residual:
-            self.residual, self._accumulated = self._accumulated, self.residual
+        self.residual, self._accumulated = self._accumulated, self.residual
         if self.velocity is not None and self._next_velocity is not None:
-            if self._next_velocity is not self.velocity:
-                self.velocity, self._next_velocity = self._next_velocity, self.velocity
+            self.velocity, self._next_velocity = self._next_velocity, self.velocity
             clear_selected(
                 section,
                 num_elements=self.residual.numel(),
@@ -117,19 +110,8 @@ class Feedback:
             )
 
     def revert(self) -> None:
-        """Take the selected elements back: nothing was sent."""
-        if self._selected is None:
-            return
-        section, k, dtype = self._selected
+        """Forget the selection: nothing was sent."""
         self._selected = None
-        if self._accumulated is self.residual:
-            restore_selected(
-                section,
-                num_elements=self.residual.numel(),
-                k=k,
-                value_dtype=dtype,
-                residual=self.residual,
-            )
 
     def whole(self, gradient: Tensor, scale: float) -> Tensor:
         """Return all that is pending, with a gradient added; see `flush`. [D], float32."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
-from .exchange import ExchangeCost, Step, ring_allreduce_bytes
+from .exchange import ExchangeCost, Step, drain, ring_allreduce_bytes
 from .parameter import ExchangedParameter
 from .reduction import Reduction
 
@@ -66,8 +66,8 @@ class FusedExchange:
         """Wait, and say whether the sum is finite."""
         assert self._handle is not None, "wait comes after start"
         started_s = time.perf_counter()
-        self._handle.wait()
-        self._handle = None
+        handle, self._handle = self._handle, None
+        handle.wait()
         self.cost.waiting_s += time.perf_counter() - started_s
         return nonfinite_sums(self._buffer, self.parameters, self._sizes)
 
@@ -82,7 +82,8 @@ class FusedExchange:
 
     def revert(self) -> None:
         """Forget what came."""
-        self._handle = None
+        handle, self._handle = self._handle, None
+        drain(handle)
 
 
 def fused_buffer(parameters: tuple[ExchangedParameter, ...], *, multiple: int = 1) -> Tensor:

@@ -112,6 +112,19 @@ class GradientExchange:
         self._agreed = False
         self._end_step()
 
+    def resume_at(self, step: int) -> None:
+        """Go on at a step of a checkpoint, where no step was taken yet.
+
+        Ranks that have taken steps together stay where they are: the others may not have loaded.
+        """
+        if not self._agreed:
+            self.step_number = step
+
+    def drop_step(self) -> None:
+        """Forget the gradients that have come since the last step, and those that are unfrozen."""
+        self._adopt_unfrozen()
+        self._end_step()
+
     def synchronize(self, *, joined: bool = False) -> Outcome:
         """Exchange whatever has not been, wait for all of it, and replace the local gradients.
 
@@ -128,7 +141,7 @@ class GradientExchange:
         Note:
             Collective. Blocks until every rank has called it, or the deadline has passed.
         """
-        self._raise_if_changed()
+        self.arrivals.raise_if_changed(self.comm.rank)
         self._adopt_unfrozen()
         try:
             return self._exchange_all(joined)
@@ -172,7 +185,8 @@ class GradientExchange:
             exchange.apply(num_active)
         if step.sampled:
             scale = self.options.reduction.scale(num_active) * step.loss_scale
-            self.samples = sample_layers(self.comm, self._started, step=step.number, scale=scale)
+            # In the plan's order: hooks may run in another one on each rank
+            self.samples = sample_layers(self.comm, self.exchanges, step=step.number, scale=scale)
         for parameter in self.parameters:
             if self._kinds.is_sparse(parameter):
                 parameter.make_sparse()
@@ -201,7 +215,7 @@ class GradientExchange:
         """Start a group's exchange where the gradient that has come was its last."""
         grad = parameter.tensor.grad
         assert grad is not None, "the hook runs after accumulation"
-        if grad.is_sparse and not self.options.sparse_as_dense:
+        if grad.is_sparse and self._kinds.may_travel_by_row(parameter):
             return  # by row: all ranks first learn how many rows there are
         exchange = self._exchange_of[id(parameter)]
         self._incomplete[id(exchange)] -= 1
@@ -241,27 +255,13 @@ class GradientExchange:
         return Step(self.step_number, clip, self.options.loss_scale(), joined, sampled)
 
     def _clip(self) -> float:
-        limit = self.options.clip_norm
+        limit = self.options.clip_limit(self.comm.size)
         if limit is None:
             return 1.0
-        if self.options.reduction.op == "Sum":
-            limit /= self.comm.size
         return clip_factor(self.parameters, limit, loss_scale=self.options.loss_scale())
 
-    def _raise_if_changed(self) -> None:
-        changed = self.arrivals.changed()
-        if changed:
-            raise RuntimeError(
-                f"rank {self.comm.rank}: the gradients of {', '.join(changed[:3])}"
-                f"{' and others' if len(changed) > 3 else ''} were changed after backward, while "
-                "they were exchanged. Before you clip or unscale gradients call "
-                "optimizer.synchronize(), and then step() inside `with "
-                "optimizer.skip_synchronize():`. With a GradScaler it is enough to pass it: "
-                "DistributedOptimizer(..., scaler=scaler)."
-            )
-
     def _adopt_unfrozen(self) -> None:
-        """Take in parameters that have been made trainable; every rank does so in the same step."""
+        """Take in parameters that were made trainable; every rank does so in the same step."""
         unfrozen = [each for each in self._frozen if each.tensor.requires_grad]
         if unfrozen:
             self._frozen = [each for each in self._frozen if not each.tensor.requires_grad]

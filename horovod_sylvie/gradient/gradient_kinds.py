@@ -7,12 +7,17 @@ ranks that have one. Until every parameter's kind is known, ranks exchange a sta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ..comm.errors import PeerError
 from ..comm.protocol import Communicator
 from .parameter import ExchangedParameter
 from .sparse_rows_exchange import sparse_rows
 from .status import DENSE_GRADIENT, NO_GRADIENT, SPARSE_GRADIENT, Status, exchange_status
+
+# A parameter that has had no gradient on any rank for so many steps counts as dense: a model with a
+# part that is never used must not pay for a status in each step for ever
+_STEPS_TO_LEARN: Final = 10
 
 
 class GradientKinds:
@@ -25,10 +30,13 @@ class GradientKinds:
     def __init__(self, *, sparse_as_dense: bool) -> None:
         self._sparse_as_dense = sparse_as_dense
         self._kinds: dict[str, int] = {}
+        self._steps_learnt: dict[str, int] = {}
 
     def add(self, parameters: Sequence[ExchangedParameter]) -> None:
         """Begin with parameters of which nothing is known."""
-        self._kinds.update(dict.fromkeys((each.name for each in parameters), NO_GRADIENT))
+        for parameter in parameters:
+            self._kinds[parameter.name] = NO_GRADIENT
+            self._steps_learnt[parameter.name] = 0
 
     @property
     def settled(self) -> bool:
@@ -37,6 +45,10 @@ class GradientKinds:
             kind == DENSE_GRADIENT or (kind == SPARSE_GRADIENT and self._sparse_as_dense)
             for kind in self._kinds.values()
         )
+
+    def may_travel_by_row(self, parameter: ExchangedParameter) -> bool:
+        """Whether a sparse gradient of it must wait until all ranks know of it."""
+        return not self._sparse_as_dense and self._kinds[parameter.name] != DENSE_GRADIENT
 
     def is_sparse(self, parameter: ExchangedParameter) -> bool:
         """Whether some rank has had a sparse gradient of this parameter."""
@@ -72,7 +84,9 @@ class GradientKinds:
         for parameter, kinds in zip(parameters, status.gradients.T.tolist(), strict=True):
             known = self._kinds[parameter.name]
             is_sparse = max(kinds) >= SPARSE_GRADIENT or known == SPARSE_GRADIENT
-            is_dense = DENSE_GRADIENT in kinds or known == DENSE_GRADIENT
+            is_dense = DENSE_GRADIENT in kinds
+            if known == DENSE_GRADIENT:
+                continue  # a sparse gradient travels dense from then on
             if is_sparse and is_dense and not self._sparse_as_dense:
                 raise PeerError(
                     f"rank {comm.rank}: the gradient of '{parameter.name}' is sparse on some rank "
@@ -80,6 +94,9 @@ class GradientKinds:
                     "on every rank and in every step, or pass sparse_as_dense=True."
                 )
             self._kinds[parameter.name] = max(known, min(max(kinds), SPARSE_GRADIENT))
+            self._steps_learnt[parameter.name] += 1
+            if not is_sparse and self._steps_learnt[parameter.name] >= _STEPS_TO_LEARN:
+                self._kinds[parameter.name] = DENSE_GRADIENT
         return status
 
 

@@ -10,8 +10,9 @@ acts exactly as in a dense run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,6 +108,45 @@ class DenseMomentum:
             self.decay.add_(weights, alpha=self._options.weight_decay)
             total = total + self.decay
         self._parameter.store(total * loss_scale)
+
+
+def hide_momentum(
+    param_groups: Sequence[dict[str, Any]], taken: Mapping[int, MomentumOptions]
+) -> None:
+    """Keep momentum and weight decay out of the optimizer, where something wrote them back.
+
+    `hvd.broadcast_optimizer_state` does, with the values that `state_dict` shows.
+
+    Args:
+        param_groups: The optimizer's.
+        taken: By parameter id.
+
+    Raises:
+        RuntimeError: Another value was written, as schedulers that cycle the momentum do.
+    """
+    for group in param_groups:
+        own = taken.get(id(group["params"][0])) if group["params"] else None
+        for key in ("momentum", "weight_decay"):
+            if own is not None and group[key] not in {0, getattr(own, key)}:
+                raise RuntimeError(
+                    f"step: expected {key}=0 in SGD's parameter groups, got {group[key]}: with "
+                    "momentum='dgc' it acts before the selection, and would act twice. Leave it to "
+                    "DistributedOptimizer: OneCycleLR(..., cycle_momentum=False) for instance."
+                )
+            if own is not None:
+                group[key] = 0.0
+
+
+def show_momentum(
+    saved_groups: Sequence[dict[str, Any]],
+    param_groups: Sequence[dict[str, Any]],
+    taken: Mapping[int, MomentumOptions],
+) -> None:
+    """Write what was taken into a state dict, so that it means the same to a plain optimizer."""
+    for saved, group in zip(saved_groups, param_groups, strict=True):
+        own = taken.get(id(group["params"][0])) if group["params"] else None
+        if own is not None:
+            saved["momentum"], saved["weight_decay"] = own.momentum, own.weight_decay
 
 
 def share_momentum(comm: Communicator, momentum: Mapping[str, DenseMomentum]) -> None:

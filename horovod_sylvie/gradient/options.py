@@ -54,6 +54,12 @@ class ExchangeOptions:
         """Return what the loss is multiplied by at present."""
         return float(self.scaler.get_scale()) if self.scales_loss else 1.0
 
+    def clip_limit(self, num_ranks: int) -> float | None:
+        """Return the largest norm of one rank's gradient, so that the reduced one keeps to its."""
+        if self.clip_norm is None or self.reduction.op == "Average":
+            return self.clip_norm
+        return self.clip_norm / num_ranks
+
     def describe(self) -> str:
         """Return what must be the same on every rank, in one line."""
         compression = self.compression

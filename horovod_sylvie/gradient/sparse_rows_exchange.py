@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
-from .exchange import ExchangeCost, Step, ring_allgather_bytes, ring_allreduce_bytes
+from .exchange import ExchangeCost, Step, drain, ring_allgather_bytes, ring_allreduce_bytes
 from .parameter import ExchangedParameter
 from .payload import PayloadError
 from .reduction import Reduction
@@ -91,8 +91,8 @@ class SparseRowsExchange:
     def wait(self) -> list[str]:
         """Wait, check the row numbers, and say whether the values are finite."""
         started_s = time.perf_counter()
-        received = None if self._handle is None else self._handle.wait()
-        self._handle = None
+        handle, self._handle = self._handle, None
+        received = None if handle is None else handle.wait()
         self.cost.waiting_s += time.perf_counter() - started_s
         self._result = self._nothing()
         if self._dense is not None:
@@ -123,7 +123,8 @@ class SparseRowsExchange:
 
     def revert(self) -> None:
         """Forget what came."""
-        self._handle = None
+        handle, self._handle = self._handle, None
+        drain(handle)
         self._dense = None
         self._result = None
 

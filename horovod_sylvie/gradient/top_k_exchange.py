@@ -18,7 +18,7 @@ from ..comm.protocol import Communicator, Handle
 from ..ops.top_k import add_selected, restore_selected, section_bytes
 from .compression import TopK
 from .density import num_selected
-from .exchange import ExchangeCost, Step, ring_allgather_bytes
+from .exchange import ExchangeCost, Step, drain, ring_allgather_bytes
 from .feedback import Feedback
 from .parameter import ExchangedParameter
 from .payload import Header, PayloadLayout, make_layout, open_payload, seal
@@ -64,6 +64,7 @@ class TopKExchange:
         self._use_density(policy.density_at(0))
         self._handle: Handle | None = None
         self._step = Step(0)
+        self._sends = False
         self._headers: list[Header] = []
         self.gradient_norms: list[float] = []  # of a sampled step, by parameter
 
@@ -80,7 +81,9 @@ class TopKExchange:
         self._step = step
         self._use_density(self._policy.density_at(step.number))
         header = Header(empty=True)
-        if not step.joined:
+        # What was frozen since has no gradient, and must not move by what it has pending
+        self._sends = not step.joined and any(p.tensor.requires_grad for p in self.parameters)
+        if self._sends:
             header = Header(num_nonfinite=self._select(step))
         seal(self._payload, self._layout, header, step=step.number, rank=self._comm.rank)
         self.cost.selection_s += time.perf_counter() - started_s
@@ -140,12 +143,13 @@ class TopKExchange:
         """Take back what was selected."""
         for feedback in self.feedback:
             feedback.revert()
-        self._handle = None
+        handle, self._handle = self._handle, None
+        drain(handle)
         self._headers = []
 
     def sent_norms(self) -> list[float]:
         """Return the norm of what this rank sent of each parameter in the last step."""
-        if self._step.joined:
+        if not self._sends:
             return [0.0] * len(self.parameters)
         norms = []
         for number, parameter in enumerate(self.parameters):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Any, Final, NoReturn
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from .checkpoint import STATE_KEY
 from .control import OptimizerControl
 from .hyperparameters import write_numbers
+from .momentum import hide_momentum, show_momentum
 from .telemetry import Telemetry
 
 _OWN: Final = frozenset({"_hvs_inner", "_hvs_control"})
@@ -48,7 +50,14 @@ class WrappedOptimizer:
         Note:
             Collective: all ranks call, between two steps.
         """
-        return self._hvs_inner.state_dict() | self._hvs_control.consolidated_state()
+        return self._inner_state() | self._hvs_control.consolidated_state()
+
+    def _inner_state(self) -> dict[str, Any]:
+        """Return the inner optimizer's state, its momentum where a plain optimizer has it."""
+        groups = self._hvs_inner.param_groups
+        saved = self._hvs_inner.state_dict()
+        show_momentum(saved["param_groups"], groups, self._hvs_control.taken_momentum)
+        return saved
 
     def telemetry(self) -> Telemetry:
         """Return what the exchange has cost, and what it keeps."""
@@ -95,6 +104,7 @@ def _step_scaled(scaler: Any, optimizer: torch.optim.Optimizer) -> None:
 
 def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901  # one class
     """Return a class for wrapped optimizers of class `base`."""
+    own_names: AbstractSet[str] = _OWN
 
     class Wrapped(base, WrappedOptimizer):  # type: ignore[valid-type, misc]  # made at run time
         def __init__(self, inner: torch.optim.Optimizer, control: OptimizerControl) -> None:
@@ -108,18 +118,21 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             self._hvs_control.before_scaler_step()
             return False
 
-        def __getattr__(self, name: str) -> Any:
-            if name in _OWN:
-                raise AttributeError(name)
-            return getattr(self._hvs_inner, name)
+        def __getattribute__(self, name: str) -> Any:
+            # What the inner optimizer has of its own, also where its class has a default
+            if name not in own_names and not name.startswith("__"):
+                values = vars(object.__getattribute__(self, "_hvs_inner"))
+                if name in values:
+                    return values[name]
+            return super().__getattribute__(name)
 
         def __setattr__(self, name: str, value: Any) -> None:
             # Schedulers replace methods of the object that they are given
-            owner = self if name in _OWN or hasattr(type(self), name) else self._hvs_inner
-            object.__setattr__(owner, name, value)
+            object.__setattr__(self if name in own_names else self._hvs_inner, name, value)
 
         def step(self, closure: Callable[[], Any] | None = None) -> Any:
             # A scheduler made for the inner optimizer has replaced its step, to count the calls
+            hide_momentum(self._hvs_inner.param_groups, self._hvs_control.taken_momentum)
             replaced = vars(self._hvs_inner).get("step")
             local_step = super().step if replaced is None else replaced
             return self._hvs_control.step(local_step, closure)
@@ -141,7 +154,7 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             self._hvs_inner.zero_grad(set_to_none=set_to_none)
 
         def state_dict(self) -> dict[str, Any]:
-            return self._hvs_inner.state_dict() | self._hvs_control.state()
+            return self._inner_state() | self._hvs_control.state()
 
         def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
             self._hvs_control.check_state(state_dict)  # all of it is loaded, or nothing
@@ -149,6 +162,7 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             self._hvs_inner.load_state_dict(own)
             self._hvs_control.load_state(state_dict, self._hvs_inner.param_groups)
 
+    own_names = _OWN | set(vars(Wrapped)) | set(vars(WrappedOptimizer))
     Wrapped.step.hooked = True  # type: ignore[attr-defined]  # else torch runs step hooks twice
     Wrapped.__name__ = Wrapped.__qualname__ = base.__name__
     Wrapped.__module__ = "horovod.torch.optimizer"

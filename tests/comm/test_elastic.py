@@ -19,6 +19,10 @@ from horovod_sylvie.gradient.wrapped_optimizer import WrappedOptimizer
 from horovod_sylvie.optimizer import DistributedOptimizer
 
 
+def ignore(_: Any) -> None:
+    """Do nothing with an optimizer."""
+
+
 class Marked(torch.optim.SGD):
     """An optimizer of a type of its own."""
 
@@ -42,15 +46,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_handler_registered_twice_is_there_once_and_leaves_others_alone(calls: list[str]) -> None:
     before = elastic.get_handler_registry()
-    register_elastic_handler(Marked, lambda _: calls.append("first"))
-    register_elastic_handler(Marked, lambda _: calls.append("second"))
+    register_elastic_handler(Marked, lambda _: calls.append("first"), ignore)
+    register_elastic_handler(Marked, lambda _: calls.append("second"), ignore)
     assert len(elastic.get_handler_registry()) == len(before) + 1
     plain = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)
     assert type(elastic._get_handler(plain)) is elastic.OptimizerStateHandler
 
 
 def test_sync_uses_the_new_ranks_first_and_keeps_the_weights(calls: list[str]) -> None:
-    register_elastic_handler(Marked, lambda optimizer: calls.append(type(optimizer).__name__))
+    register_elastic_handler(
+        Marked, lambda optimizer: calls.append(type(optimizer).__name__), ignore
+    )
     weight = torch.ones(2, requires_grad=True)
     handler = elastic._get_handler(Marked([weight], lr=0.1))
     handler.sync()
@@ -81,7 +87,9 @@ def train(layer: torch.nn.Linear, optimizer: Any, rank: int) -> None:
 
 
 def test_commit_and_restore_bring_back_residuals_and_step(calls: list[str]) -> None:
-    register_elastic_handler(WrappedOptimizer, lambda each: None)
+    register_elastic_handler(
+        WrappedOptimizer, ignore, lambda optimizer: optimizer._hvs_control.go_back()
+    )
 
     def body(comm: LoopbackCommunicator) -> None:
         layer, optimizer = wrapped_pair(comm)

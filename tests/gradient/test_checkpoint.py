@@ -16,6 +16,7 @@ from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from tests.gradient.training import (
     assert_all_equal,
     fill,
+    loss_of,
     make_model,
     on_ranks,
     residuals_of,
@@ -40,10 +41,10 @@ def sgd(params: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01)
 
 
-def make(comm: LoopbackCommunicator, name: str) -> tuple[nn.Module, Any, Any]:
+def make(comm: LoopbackCommunicator, name: str, **more: Any) -> tuple[nn.Module, Any, Any]:
     """Return a model, its wrapped optimizer and a scheduler."""
     model = make_model()
-    optimizer = wrap(model, comm, sgd, **OPTIONS[name])
+    optimizer = wrap(model, comm, sgd, **OPTIONS[name], **more)
     return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
 
 
@@ -169,18 +170,48 @@ def test_state_without_our_key_leaves_residuals_as_they_are(
     assert "the loaded state has no residuals; they stay as they are" in caplog.text
 
 
-def test_residuals_that_no_exchange_takes_over_are_not_dropped_silently(
+@pytest.mark.parametrize("op", ["Average", "Sum"])
+def test_what_all_ranks_have_pending_joins_the_first_gradient_of_one_rank(op: str) -> None:
+    def save(comm: LoopbackCommunicator) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        made = make(comm, "topk", op=op)
+        advance(made, comm, range(2))
+        return copy.deepcopy(made[1].consolidate()), residuals_of(made[1])
+
+    saved = on_ranks(3, save)
+
+    def resume(comm: LoopbackCommunicator) -> None:
+        model, optimizer, _ = make(comm, "topk", op=op)
+        optimizer.load_state_dict(saved[0][0])
+        loss_of(model, 2, 0).backward()
+        own = {name: model.get_parameter(name).grad.clone() for name in saved[0][1]}
+        optimizer.synchronize()
+        for name, gradient in own.items():
+            total = sum(pending[name] for _, pending in saved) / (3 if op == "Average" else 1)
+            found = model.get_parameter(name).grad - gradient
+            torch.testing.assert_close(found.flatten(), total, atol=1e-6, rtol=1e-4)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        optimizer.zero_grad()
+        loss_of(model, 2, 0).backward()
+        again = {name: model.get_parameter(name).grad.clone() for name in own}
+        optimizer.synchronize()  # nothing is left
+        assert all(torch.equal(model.get_parameter(name).grad, again[name]) for name in own)
+
+    on_ranks(1, resume)
+
+
+def test_residuals_of_one_rank_of_several_are_not_dropped_silently_on_one_rank(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def save(comm: LoopbackCommunicator) -> dict[str, Any]:
         made = make(comm, "topk")
         advance(made, comm, range(2))
-        return copy.deepcopy(made[1].consolidate())
+        return copy.deepcopy(made[1].state_dict())
 
     state = on_ranks(2, save)[0]
     with caplog.at_level(logging.WARNING):
         on_ranks(1, lambda comm: make(comm, "topk")[1].load_state_dict(state))
-    assert "what is pending in the loaded state is dropped" in caplog.text
+    assert "one rank starts without residuals, because the checkpoint holds" in caplog.text
 
 
 def change(state: dict[str, Any], what: str) -> None:

@@ -288,9 +288,8 @@ def test_state_loaded_between_backward_and_step_forgets_what_is_in_flight() -> N
         optimizer.zero_grad()  # nothing is pending
         for name, residual in residuals_of(optimizer).items():
             assert torch.equal(residual, residuals[f"residual.{name}"])
-        # What is on its way cannot be called back: it is not taken for the next step's
         loss_of(model, 2, comm.rank).backward()
-        with pytest.raises(ValueError, match="expected a name that is not in flight"):
-            optimizer.step()
+        optimizer.step()
+        return vector_of(model)
 
     on_ranks(2, body)

@@ -156,9 +156,7 @@ def test_recipe_that_needs_the_scaler_raises_without_it(
         model, scaler = make_model(), make_scaler()
         optimizer = wrap(model, comm, compression=COMPRESSIONS[compression])
         train(model, optimizer, comm, range(num_steps_before))
-        with pytest.raises(
-            RuntimeError, match="GradScaler.step: expected the gradients of all ran"
-        ):
+        with pytest.raises(RuntimeError, match="GradScaler.step: expected a scaler that the opti"):
             scaled_step(model, optimizer, scaler, 1, comm.rank, recipe=recipe)
 
     on_ranks(2, body)

@@ -158,6 +158,15 @@ def residuals_of(optimizer: Any) -> dict[str, Tensor]:
     return {name: each.residual.clone() for name, each in feedback_of(optimizer).items()}
 
 
+def velocities_of(optimizer: Any) -> dict[str, Tensor]:
+    """Return copies of the velocities in front of the selection, by parameter name."""
+    return {
+        name: each.velocity.clone()
+        for name, each in feedback_of(optimizer).items()
+        if each.velocity is not None
+    }
+
+
 def top_k_exchanges(optimizer: Any) -> Iterator[TopKExchange]:
     """Yield the sparse exchanges of an optimizer."""
     for exchange in exchange_of(optimizer).exchanges:

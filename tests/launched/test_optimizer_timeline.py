@@ -92,7 +92,7 @@ def test_layers_are_negotiated_only_where_their_payload_changes_its_size(run: Ru
 
 def test_checks_between_ranks_take_part_in_the_first_step_only(run: Run) -> None:
     for name in ("agreement", "status"):
-        assert len(run.negotiations[f"allgather.sylvie.grad.{name}"]) == 1
+        assert len(run.negotiations[f"allgather.sylvie.{name}"]) == 1
     ours = [name for name in run.negotiations if "sylvie" in name]
     assert len(ours) == LAYERS + 1 + 2  # layers, the fused biases, the two checks
 
