@@ -80,14 +80,38 @@ def test_full_graph_on_broken_input_says_so_on_every_rank(tmp_path: Path) -> Non
     assert "graph.npz" in job.output
 
 
-def test_program_in_the_readme_runs(tmp_path: Path) -> None:
+def programs_in_the_readme() -> list[tuple[str, str]]:
+    """Return each diff's program before and after the change."""
     readme = (REPOSITORY / "README.md").read_text()
-    block = re.search(r"```diff\n(.*?)```", readme, re.DOTALL)
-    assert block is not None
-    lines = block[1].splitlines()
-    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    programs = []
+    for block in re.findall(r"```diff\n(.*?)```", readme, re.DOTALL):
+        lines = block.splitlines()
+        before, after = (
+            "\n".join(line[1:] for line in lines if not line.startswith(left_out))
+            for left_out in "+-"
+        )
+        programs.append((before, after))
+    return programs
+
+
+def test_data_parallel_program_in_the_readme_runs_before_and_after(tmp_path: Path) -> None:
+    for number, text in enumerate(programs_in_the_readme()[0]):
+        program = tmp_path / f"train_{number}.py"
+        batches = "batches = [(torch.randn(16, 784), torch.randint(0, 10, (16,)))] * 30\n"
+        report = "print('loss', torch.nn.functional.cross_entropy(model(x), y).item())\n"
+        program.write_text(
+            text.replace("for x, y in batches", f"{batches}for x, y in batches") + f"\n{report}"
+        )
+        job = horovodrun(2, str(program), timeout_s=100)
+        assert job.returncode == 0, job.output
+        losses = [float(found) for found in re.findall(r"loss (\S+)", job.output)]
+        assert len(losses) == 2
+        assert max(losses) < 1.0  # 2.3 at the start
+
+
+def test_full_graph_program_in_the_readme_runs(tmp_path: Path) -> None:
+    before, after = programs_in_the_readme()[1]
     compile(before, "README before", "exec")
-    after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
     program = tmp_path / "train.py"
     program.write_text(
         after.replace('"parts"', repr(str(tmp_path / "parts"))).replace("range(100)", "range(20)")
