@@ -1,4 +1,4 @@
-"""The command line: `python -m horovod_sylvie {install-horovod,check,partition}`.
+"""The command line: `python -m horovod_sylvie {install-horovod,check,partition,plan}`.
 
 Each command is a module of `commands/` with `add_arguments(parser)` and `run(arguments) -> int`.
 Only the module of the command that was asked for is imported: `check` and `install-horovod` must
@@ -19,6 +19,7 @@ COMMANDS: Final = MappingProxyType(
         "install-horovod": "build Horovod for the installed torch, or install the kept wheel",
         "check": "print what is there and, for what is not, the command that brings it",
         "partition": "split a graph into one directory per rank",
+        "plan": "say what a model's gradients should travel like, and what that gains",
     }
 )
 

@@ -33,6 +33,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "partition.partitioner",
     ),
     (
+        "planning.link_model",
+        "planning.layers",
+        "planning.plan",
+        "planning.timeline",
+        "planning.lags_rule",
+        "planning.planner",
+        "planning.forecast",
+    ),
+    (
         "gradient.density",
         "gradient.reduction",
         "gradient.loss_scaler",
@@ -48,6 +57,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.payload",
         "gradient.status",
         "gradient.feedback",
+        "gradient.backward_profile",
+        "gradient.measured_model",
+        "gradient.speed_of_rank",
     ),
     (
         "gradient.exchange",

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import torch
 
+from ..planning.plan import FUSED_ELEMENTS
 from .compression import BFloat16, TopK
 from .parameter import ExchangedParameter
-
-# A fused vector is closed at this size: large enough to be worth a message, small enough that the
-# first one leaves while backward goes on
-FUSED_ELEMENTS: Final = 1 << 18
 
 GroupKind = Literal["allreduce", "fused", "bf16", "topk"]
 Groups = int | Sequence[Sequence[str]] | None

@@ -1,0 +1,76 @@
+"""How long a model's forward and backward take, layer by layer, measured on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from ..planning.layers import LayerProfile
+from .backward_profile import BackwardProfile
+from .compression import DEFAULT_MIN_ELEMENTS
+
+
+def measure_layers(
+    model: nn.Module,
+    loss_of: Callable[[], Tensor],
+    *,
+    steps: int = 7,
+    min_elements: int = DEFAULT_MIN_ELEMENTS,
+) -> tuple[list[LayerProfile], float]:
+    """Measure a model's layers in the order of backward.
+
+    Args:
+        model: Its parameters that require gradients are its layers.
+        loss_of: Computes a loss on a batch of typical size.
+        steps: How often, after two more to warm up.
+        min_elements: Smaller layers, and those of one dimension, cannot be sparse.
+
+    Returns:
+        The layers, and the median seconds of forward. Medians over steps; the first gradient's
+        time is from the start of backward.
+    """
+    profile = BackwardProfile()
+    started: list[float] = []
+    forward: list[float] = []
+    named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    hooks = [
+        tensor.register_post_accumulate_grad_hook(
+            lambda _, name=name: profile.arrive(name, time.perf_counter())
+        )
+        for name, tensor in named
+    ]
+    try:
+        for step in range(steps + 2):
+            begun_s = time.perf_counter()
+            loss = loss_of()
+            started.append(time.perf_counter())
+            profile.arrive("", started[-1])
+            loss.backward()
+            profile.end_step()
+            model.zero_grad()
+            if step == 1:
+                profile.clear()
+            if step > 1:
+                forward.append(started[-1] - begun_s)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    tensors = dict(named)
+    order = [name for name in profile.arrival_order(["", *tensors]) if name]
+    intervals = profile.intervals(order)
+    layers = [
+        LayerProfile(
+            name, tensors[name].numel(), seconds, _can_be_sparse(tensors[name], min_elements)
+        )
+        for name, seconds in zip(order, intervals, strict=True)
+    ]
+    return layers, median(forward)
+
+
+def _can_be_sparse(tensor: Tensor, min_elements: int) -> bool:
+    large = tensor.numel() >= min_elements and tensor.dim() > 1
+    return large and tensor.dtype != torch.float64

@@ -1,0 +1,89 @@
+"""How fast this rank selects, decodes and copies: measured once, on a layer of typical size.
+
+Shapes: D elements of the layer that is measured, K selected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Final
+
+import torch
+
+from ..ops.top_k import add_selected, section_bytes, select_top_k
+from ..planning.layers import ComputeModel
+
+_NUM_ELEMENTS: Final = 1 << 20
+_FEW: Final = _NUM_ELEMENTS // 1000
+_MANY: Final = _NUM_ELEMENTS // 50
+_ROUNDS: Final = 5
+
+
+def measure_speed(*, forward_s: float = 0.0) -> ComputeModel:
+    """Measure the costs that a plan needs; about 0.1 s.
+
+    Args:
+        forward_s: Forward and the optimizer's step, which only the caller knows.
+    """
+    few_s, few_decode_s = _selection_s(_FEW)
+    many_s, many_decode_s = _selection_s(_MANY)
+    per_selected = max(0.0, (many_s - few_s) / (_MANY - _FEW))
+    per_decoded = max(0.0, (many_decode_s - few_decode_s) / (_MANY - _FEW))
+    source, target = torch.randn(_NUM_ELEMENTS), torch.empty(_NUM_ELEMENTS)
+    return ComputeModel(
+        forward_s=forward_s,
+        select_s_per_element=max(0.0, few_s - _FEW * per_selected) / _NUM_ELEMENTS,
+        select_s_per_selected=per_selected,
+        decode_s_per_element=max(0.0, few_decode_s - _FEW * per_decoded) / _NUM_ELEMENTS,
+        decode_s_per_selected=per_decoded,
+        copy_s_per_element=_median_s(lambda: target.copy_(source)) / _NUM_ELEMENTS,
+    )
+
+
+def _selection_s(k: int) -> tuple[float, float]:
+    """Return the seconds of selecting K elements of D, and of decoding them."""
+    generator = torch.Generator().manual_seed(0)
+    gradient = torch.randn(_NUM_ELEMENTS, generator=generator)
+    residual = torch.zeros(_NUM_ELEMENTS)
+    nbytes = section_bytes(_NUM_ELEMENTS, k, torch.bfloat16)
+    section = torch.zeros(nbytes, dtype=torch.uint8)
+    hint = 0
+
+    def select() -> None:
+        nonlocal hint
+        report = select_top_k(
+            gradient,
+            residual,
+            k=k,
+            value_dtype=torch.bfloat16,
+            hint=hint,
+            accumulated=residual,
+            section=section,
+        )
+        hint = report.threshold_bits
+
+    out = torch.empty(_NUM_ELEMENTS)
+    select_s = _median_s(select)
+    decode_s = _median_s(
+        lambda: add_selected(
+            section[None],
+            offset=0,
+            num_elements=_NUM_ELEMENTS,
+            k=k,
+            value_dtype=torch.bfloat16,
+            scale=1.0,
+            out=out,
+        )
+    )
+    return select_s, decode_s
+
+
+def _median_s(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_ROUNDS + 1):
+        started_s = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started_s)
+    return median(times[1:])

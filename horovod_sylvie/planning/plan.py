@@ -1,0 +1,69 @@
+"""A plan: which layers travel together, and how. The same on every rank.
+
+Shapes: K selected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ExchangeKind = Literal["dense", "allgather", "two-phase"]
+
+# A fused vector is closed at this size: large enough to be worth a message, small enough that the
+# first one leaves while backward goes on
+FUSED_ELEMENTS = 1 << 18
+
+# Bytes that travel for one selected element: a bfloat16 value and a 16-bit index
+SELECTED_BYTES = 4
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """Layers that are exchanged together.
+
+    Attributes:
+        names: Of the layers, in the order of backward.
+        kind: How they travel.
+        density: Of each layer; 1 where they travel dense.
+    """
+
+    names: tuple[str, ...]
+    kind: ExchangeKind
+    density: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model's gradients are exchanged.
+
+    Attributes:
+        groups: In the order of backward; every layer in exactly one.
+    """
+
+    groups: tuple[PlannedGroup, ...]
+
+
+def ladder(min_density: float, max_density: float, *, factor: float = 1.25) -> tuple[float, ...]:
+    """Return the densities that a plan may choose, ascending.
+
+    A ladder keeps payload shapes, and so Horovod's response cache, unless something has really
+    changed.
+
+    Args:
+        min_density: The first.
+        max_density: The last.
+        factor: From one to the next.
+    """
+    steps = max(1, math.ceil(math.log(max_density / min_density) / math.log(factor)))
+    if max_density == min_density:
+        return (min_density,)
+    ratio = (max_density / min_density) ** (1.0 / steps)
+    return (*(min_density * ratio**step for step in range(steps)), max_density)
+
+
+def selected_of(num_elements: Sequence[int], density: float) -> list[int]:
+    """Return K of each layer: density * D, rounded up."""
+    return [min(count, max(1, math.ceil(density * count))) for count in num_elements]

@@ -1,0 +1,158 @@
+"""One step as a plan lets it run: what is ready when, what is sent when, and what is exposed.
+
+The model: backward and the preparation of payloads share the rank's own thread, one after the
+other. Collectives share the link, one after the other, in the order in which groups become ready
+(Horovod runs one at a time). What has come is decoded when all of it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .layers import ComputeModel, LayerProfile
+from .link_model import LinkModel
+from .plan import SELECTED_BYTES, Plan, PlannedGroup, selected_of
+
+_DENSE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """What one group costs.
+
+    Attributes:
+        prepare_s: In backward: selecting, or copying.
+        exchange_s: On the link, first phase.
+        finish_s: On the link, second phase; only where there is one.
+        decode_s: After all has come.
+        nbytes: What a rank hands over.
+    """
+
+    prepare_s: float
+    exchange_s: float
+    finish_s: float
+    decode_s: float
+    nbytes: float
+
+
+@dataclass(frozen=True)
+class GroupSpan:
+    """When one group was where, in seconds from the start of the step.
+
+    Attributes:
+        group: Which.
+        arrival_s: Its last gradient is there.
+        ready_s: Its payload is ready.
+        start_s: Its exchange starts.
+        end_s: Its exchange ends.
+    """
+
+    group: PlannedGroup
+    arrival_s: float
+    ready_s: float
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One step.
+
+    Attributes:
+        spans: By group, in the order of exchange.
+        backward_end_s: Backward, preparation included, is over.
+        exchange_end_s: The last exchange is over.
+        step_s: The step is over.
+        compute_s: What forward and backward alone take.
+    """
+
+    spans: tuple[GroupSpan, ...]
+    backward_end_s: float
+    exchange_end_s: float
+    step_s: float
+    compute_s: float
+
+    @property
+    def exposed_s(self) -> float:
+        """How long the rank only waits."""
+        return max(0.0, self.exchange_end_s - self.backward_end_s)
+
+
+def group_cost(
+    group: PlannedGroup, sizes: Sequence[int], compute: ComputeModel, link: LinkModel
+) -> GroupCost:
+    """Return what a group costs whose layers have `sizes` elements."""
+    total = sum(sizes)
+    if group.kind == "dense":
+        nbytes = float(total * _DENSE_BYTES)
+        copy_s = total * compute.copy_s_per_element
+        return GroupCost(
+            copy_s + compute.group_s, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes
+        )
+    selected = sum(selected_of(sizes, group.density))
+    nbytes = float(selected * SELECTED_BYTES)
+    prepare_s = (
+        total * compute.select_s_per_element
+        + selected * compute.select_s_per_selected
+        + compute.group_s
+    )
+    received = selected * (link.num_ranks if group.kind == "allgather" else 1)
+    decode_s = total * compute.decode_s_per_element + received * compute.decode_s_per_selected
+    if group.kind == "allgather":
+        return GroupCost(prepare_s, link.allgather.seconds(nbytes), 0.0, decode_s, nbytes)
+    owned = nbytes / link.num_ranks
+    owner_s = total / link.num_ranks * compute.select_s_per_element + compute.group_s
+    return GroupCost(
+        prepare_s,
+        link.alltoall.seconds(nbytes),
+        owner_s + link.allgather.seconds(owned),
+        decode_s,
+        nbytes + owned,
+    )
+
+
+def simulate(
+    layers: Sequence[LayerProfile], plan: Plan, compute: ComputeModel, link: LinkModel
+) -> Timeline:
+    """Run one step on paper.
+
+    Args:
+        layers: In the order of backward.
+        plan: Every layer in exactly one group.
+        compute: Costs of this rank.
+        link: Costs between ranks.
+    """
+    place = {layer.name: number for number, layer in enumerate(layers)}
+    due: dict[int, list[PlannedGroup]] = {}
+    for group in plan.groups:
+        due.setdefault(max(place[name] for name in group.names), []).append(group)
+    now = compute.forward_s
+    free = 0.0
+    decode_s = 0.0
+    second_s = 0.0
+    spans = []
+    for number, layer in enumerate(layers):
+        now += layer.backward_s
+        for group in due.get(number, []):
+            sizes = [layers[place[name]].num_elements for name in group.names]
+            cost = group_cost(group, sizes, compute, link)
+            arrival = now
+            now += cost.prepare_s
+            start = max(now, free)
+            free = start + cost.exchange_s
+            decode_s += cost.decode_s
+            second_s += cost.finish_s
+            spans.append(GroupSpan(group, arrival, now, start, free))
+    # Second phases are submitted when backward is over and the first phases have ended
+    free = max(now, free) + second_s if second_s else free
+    compute_s = compute.forward_s + sum(layer.backward_s for layer in layers)
+    return Timeline(tuple(spans), now, free, max(now, free) + decode_s, compute_s)
+
+
+def speed_bound(forward_s: float, backward_s: float, exchange_s: float) -> float:
+    """Return S_max: how much overlap alone can speed up a step, at most.
+
+    (t_f + t_b + t_c) / (t_f + max(t_b, t_c)), with t_c the exchange, not the selection.
+    """
+    return (forward_s + backward_s + exchange_s) / (forward_s + max(backward_s, exchange_s))

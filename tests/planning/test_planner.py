@@ -1,0 +1,157 @@
+"""The planner: small cases against every possible plan, and what must hold of all plans."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horovod_sylvie.planning.lags_rule import lags_densities
+from horovod_sylvie.planning.layers import ComputeModel, LayerProfile
+from horovod_sylvie.planning.link_model import LinearCost, LinkModel, model_of_link
+from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder
+from horovod_sylvie.planning.planner import PlanOptions, make_plan
+from horovod_sylvie.planning.timeline import simulate
+
+COMPUTE = ComputeModel(forward_s=0.01)
+DENSITIES = ladder(0.001, 0.05)
+
+layer_lists = st.lists(
+    st.tuples(st.integers(100, 3_000_000), st.floats(1e-5, 2e-2)), min_size=1, max_size=5
+).map(lambda found: [LayerProfile(f"l{i}", n, t) for i, (n, t) in enumerate(found)])
+links = st.builds(
+    model_of_link,
+    st.sampled_from([2, 4, 16]),
+    st.floats(1e7, 1e11),
+    st.floats(0.0, 1e-3),
+    start_s=st.floats(0.0, 2e-3),
+)
+
+
+def partitions(names: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
+    """Yield every way to cut a sequence into contiguous groups."""
+    for cuts in itertools.product([False, True], repeat=len(names) - 1):
+        groups: list[list[str]] = [[names[0]]]
+        for name, cut in zip(names[1:], cuts, strict=True):
+            if cut:
+                groups.append([name])
+            else:
+                groups[-1].append(name)
+        yield [tuple(group) for group in groups]
+
+
+def every_plan(names: Sequence[str], density: float) -> Iterator[Plan]:
+    for groups in partitions(names):
+        for kinds in itertools.product(["dense", "allgather"], repeat=len(groups)):
+            yield Plan(
+                tuple(
+                    PlannedGroup(group, kind, 1.0 if kind == "dense" else density)  # type: ignore[arg-type]
+                    for group, kind in zip(groups, kinds, strict=True)
+                )
+            )
+
+
+@settings(max_examples=40, deadline=None)
+@given(layers=layer_lists, link=links)
+def test_plan_of_few_layers_is_as_fast_as_the_best_of_all(
+    layers: list[LayerProfile], link: LinkModel
+) -> None:
+    options = PlanOptions(DENSITIES[:1], tolerance=0.0)
+    plan = make_plan(layers, COMPUTE, link, options)
+    names = [layer.name for layer in layers]
+    best = min(
+        simulate(layers, each, COMPUTE, link).step_s for each in every_plan(names, DENSITIES[0])
+    )
+    assert simulate(layers, plan, COMPUTE, link).step_s <= best * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(layers=layer_lists, link=links)
+def test_plan_of_any_model_keeps_its_bounds(layers: list[LayerProfile], link: LinkModel) -> None:
+    options = PlanOptions(DENSITIES)
+    plan = make_plan(layers, COMPUTE, link, options)
+    planned = [name for group in plan.groups for name in group.names]
+    assert sorted(planned) == sorted(layer.name for layer in layers)
+    for group in plan.groups:
+        assert group.density in ({1.0} if group.kind == "dense" else set(DENSITIES))
+    step = simulate(layers, plan, COMPUTE, link).step_s
+    dense = Plan(tuple(PlannedGroup((layer.name,), "dense") for layer in layers))
+    sparse = Plan(tuple(PlannedGroup((layer.name,), "allgather", DENSITIES[0]) for layer in layers))
+    for other in (dense, sparse):
+        limit = simulate(layers, other, COMPUTE, link).step_s
+        assert step <= limit * (1 + options.tolerance) * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(layers=layer_lists, rates=st.tuples(st.floats(1e7, 1e11), st.floats(1e7, 1e11)))
+def test_faster_link_never_makes_a_step_slower(
+    layers: list[LayerProfile], rates: tuple[float, float]
+) -> None:
+    options = PlanOptions(DENSITIES[:1], tolerance=0.0)
+    steps = []
+    for rate in sorted(rates):
+        link = model_of_link(4, rate, 5e-5, start_s=1e-3)
+        plan = make_plan(layers, COMPUTE, link, options)
+        steps.append(simulate(layers, plan, COMPUTE, link).step_s)
+    assert steps[1] <= steps[0] * (1 + 1e-9)
+
+
+def test_fast_link_is_used_dense_and_slow_link_sparse() -> None:
+    layers = [LayerProfile(f"l{i}", 1 << 20, 0.01) for i in range(4)]
+    fast = make_plan(layers, COMPUTE, model_of_link(4, 1e12, 1e-6), PlanOptions(DENSITIES))
+    assert {group.kind for group in fast.groups} == {"dense"}
+    slow = make_plan(layers, COMPUTE, model_of_link(4, 1e7, 1e-6), PlanOptions(DENSITIES))
+    assert {group.kind for group in slow.groups} == {"allgather"}
+    assert min(group.density for group in slow.groups) == DENSITIES[0]
+
+
+def test_costly_starts_merge_neighbours() -> None:
+    layers = [LayerProfile(f"l{i}", 10_000, 1e-4) for i in range(6)]
+    cheap = LinkModel(2, LinearCost(0, 1e-8), LinearCost(0, 1e-8), LinearCost(0, 1e-8))
+    costly = LinkModel(2, LinearCost(0.01, 1e-8), LinearCost(0.01, 1e-8), LinearCost(0.01, 1e-8))
+    quick = ComputeModel(0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert len(make_plan(layers, quick, costly, PlanOptions(DENSITIES)).groups) == 1
+    assert len(make_plan(layers, quick, cheap, PlanOptions(DENSITIES)).groups) > 1
+
+
+def test_fused_groups_are_kept_as_they_are() -> None:
+    layers = [
+        LayerProfile("w1", 100_000, 0.01),
+        LayerProfile("b1", 10, 1e-5, can_be_sparse=False),
+        LayerProfile("w0", 100_000, 0.01),
+        LayerProfile("b0", 10, 1e-5, can_be_sparse=False),
+    ]
+    fused = PlannedGroup(("b1", "b0"), "dense")
+    options = PlanOptions(DENSITIES, fused=(fused,))
+    plan = make_plan(layers, COMPUTE, model_of_link(2, 1e8, 1e-5), options)
+    assert fused in plan.groups
+    assert plan.groups[-1] == fused  # in the order in which groups become ready
+
+
+def test_many_layers_are_planned_in_bounded_time() -> None:
+    layers = [LayerProfile(f"l{i}", 50_000 * (1 + i % 7), 1e-3) for i in range(60)]
+    plan = make_plan(layers, COMPUTE, model_of_link(4, 1e9, 5e-5), PlanOptions(DENSITIES))
+    assert sum(len(group.names) for group in plan.groups) == 60
+
+
+@pytest.mark.parametrize(
+    ("following", "density"),
+    [
+        (0.0, 0.001),  # nothing to hide behind
+        (0.0111, 0.001),  # 1 ms selection and 10 ms start leave 0.1 ms: 0.00025
+        (0.0310, 0.05),  # 20 ms: 0.05 exactly
+        (1.0, 0.05),
+    ],
+)
+def test_rule_of_the_paper_fills_the_next_layers_time(following: float, density: float) -> None:
+    layers = [LayerProfile("l", 100_000, 0.5), LayerProfile("next", 10, following)]
+    compute = ComputeModel(0.0, 1e-8, 0.0, 0.0, 0.0, 0.0, 0.0)
+    link = LinkModel(
+        2, allreduce=LinearCost(0, 0), allgather=LinearCost(0.01, 1e-6), alltoall=LinearCost(0, 0)
+    )
+    found = lags_densities(layers, compute, link, min_density=0.001, max_density=0.05)
+    assert found[0] == pytest.approx(density)
+    assert found[1] == 0.001

@@ -1,0 +1,72 @@
+"""One step on paper, against arithmetic by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from horovod_sylvie.planning.layers import ComputeModel, LayerProfile
+from horovod_sylvie.planning.link_model import LinearCost, LinkModel
+from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder, selected_of
+from horovod_sylvie.planning.timeline import simulate, speed_bound
+
+LAYERS = [LayerProfile("c", 1000, 0.010), LayerProfile("b", 2000, 0.020)]
+FREE = ComputeModel(0.030, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+LINK = LinkModel(
+    2,
+    allreduce=LinearCost(0.001, 1e-5),
+    allgather=LinearCost(0.002, 2e-5),
+    alltoall=LinearCost(0.003, 3e-5),
+)
+
+
+def test_dense_groups_overlap_with_backward_and_wait_for_each_other() -> None:
+    plan = Plan((PlannedGroup(("c",), "dense"), PlannedGroup(("b",), "dense")))
+    timeline = simulate(LAYERS, plan, FREE, LINK)
+    # c: ready at 40 ms, 1 + 40 ms on the link; b: ready at 60, waits until 81, 1 + 80 ms
+    assert [span.start_s for span in timeline.spans] == pytest.approx([0.040, 0.081])
+    assert timeline.exchange_end_s == pytest.approx(0.162)
+    assert timeline.backward_end_s == pytest.approx(0.060)
+    assert timeline.exposed_s == pytest.approx(0.102)
+    assert timeline.step_s == pytest.approx(0.162)
+    assert timeline.compute_s == pytest.approx(0.060)
+
+
+def test_sparse_group_of_two_layers_starts_with_the_last_one() -> None:
+    plan = Plan((PlannedGroup(("c", "b"), "allgather", 0.01),))
+    compute = ComputeModel(0.030, 1e-6, 1e-4, 2e-6, 1e-5, 0.0, 0.001)
+    timeline = simulate(LAYERS, plan, compute, LINK)
+    # 10 + 20 selected: 3 + 3 + 1 ms to prepare, 2 + 2.4 ms on the link, 6 + 0.6 ms to decode
+    assert timeline.spans[0].ready_s == pytest.approx(0.067)
+    assert timeline.exchange_end_s == pytest.approx(0.0714)
+    assert timeline.step_s == pytest.approx(0.0714 + 0.0066)
+
+
+def test_two_phases_send_what_owners_selected_after_backward() -> None:
+    plan = Plan((PlannedGroup(("c", "b"), "two-phase", 0.01),))
+    timeline = simulate(LAYERS, plan, FREE, LINK)
+    # 120 bytes: 3 + 3.6 ms; then 60 bytes: 2 + 1.2 ms
+    assert timeline.exchange_end_s == pytest.approx(0.060 + 0.0066 + 0.0032)
+
+
+def test_ladder_climbs_from_the_lowest_to_the_highest() -> None:
+    rungs = ladder(0.001, 0.05)
+    assert rungs[0] == 0.001
+    assert rungs[-1] == 0.05
+    ratios = [above / below for below, above in itertools.pairwise(rungs)]
+    assert all(1.0 < ratio <= 1.2501 for ratio in ratios)
+    assert ladder(0.01, 0.01) == (0.01,)
+
+
+def test_selected_elements_are_rounded_up_and_bounded() -> None:
+    assert selected_of([1, 100, 1001], 0.01) == [1, 1, 11]
+    assert selected_of([3], 1.0) == [3]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "bound"),
+    [(0.0, 1.0), (0.2, (0.1 + 0.2 + 0.2) / 0.3), (2.0, (0.1 + 0.2 + 2.0) / 2.1)],
+)
+def test_speed_bound_is_that_of_perfect_overlap(exchange: float, bound: float) -> None:
+    assert speed_bound(0.1, 0.2, exchange) == pytest.approx(bound)
