@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "binding_arguments.hpp"
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
 #include "row_header.hpp"
@@ -24,18 +25,16 @@ using cpu::RowCode;
 // overflows.
 constexpr int64_t kMaxElements = int64_t{1} << 56;
 
+constexpr const char* kDoor = "pack_rows";
+
 [[noreturn]] void refuse(const char* argument,
                          const std::string& expected,
                          const std::string& got) {
-  throw py::value_error(
-      "_native: expected " + expected + " for '" + argument + "', got " + got +
-      ". Call horovod_sylvie.ops.pack_rows, which prepares it.");
+  refuse_argument(kDoor, argument, expected, got);
 }
 
 void check_size(const char* argument, int64_t size, int64_t expected) {
-  if (size != expected) {
-    refuse(argument, std::to_string(expected), std::to_string(size));
-  }
+  check_size_argument(kDoor, argument, size, expected);
 }
 
 // Checks a [num_rows, width] array: both counts, and that their product is a
@@ -53,19 +52,6 @@ void check_bits(int bits) {
   }
 }
 
-ElementType to_element_type(const char* argument, const std::string& name) {
-  if (name == "float32") {
-    return ElementType::kFloat32;
-  }
-  if (name == "float16") {
-    return ElementType::kFloat16;
-  }
-  if (name == "bfloat16") {
-    return ElementType::kBFloat16;
-  }
-  refuse(argument, "'float32', 'float16' or 'bfloat16'", "'" + name + "'");
-}
-
 RowCode to_row_code(const std::string& name, int bits) {
   if (name == "minmax") {
     return RowCode::kMinMax;
@@ -75,29 +61,6 @@ RowCode to_row_code(const std::string& name, int bits) {
   }
   refuse("code", "'minmax', or with 1 bit 'centroid'",
          "'" + name + "' with " + std::to_string(bits) + " bits");
-}
-
-InstructionSet to_instruction_set(const std::optional<std::string>& name) {
-  const InstructionSet best = cpu::best_instruction_set();
-  if (!name) {
-    return best;
-  }
-  for (const InstructionSet known :
-       {InstructionSet::kBaseline, InstructionSet::kAvx2,
-        InstructionSet::kAvx512}) {
-    if (*name == cpu::instruction_set_name(known) && known <= best) {
-      return known;
-    }
-  }
-  refuse("instruction_set",
-         std::string("None or one up to '") + cpu::instruction_set_name(best) +
-             "'",
-         "'" + *name + "'");
-}
-
-template <typename Pointer>
-Pointer to_pointer(uint64_t address) {
-  return reinterpret_cast<Pointer>(static_cast<uintptr_t>(address));
 }
 
 py::tuple pack_rows(uint64_t rows,
@@ -126,7 +89,7 @@ py::tuple pack_rows(uint64_t rows,
     check_size("num_packed", num_packed, num_rows);
   }
   const cpu::PackArguments arguments = {to_pointer<const void*>(rows),
-                                        to_element_type("dtype", dtype),
+                                        to_element_type(kDoor, "dtype", dtype),
                                         num_rows,
                                         num_features,
                                         row_stride,
@@ -136,7 +99,7 @@ py::tuple pack_rows(uint64_t rows,
                                         to_row_code(code, bits),
                                         key,
                                         to_pointer<uint8_t*>(out)};
-  const InstructionSet chosen = to_instruction_set(instruction_set);
+  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   cpu::PackResult result;
   {
     const py::gil_scoped_release release;
@@ -165,15 +128,16 @@ py::tuple unpack_rows(uint64_t payload,
   if (index == 0) {
     check_size("num_unpacked", num_unpacked, num_packed);
   }
-  const cpu::UnpackArguments arguments = {to_pointer<const uint8_t*>(payload),
-                                          num_packed,
-                                          num_features,
-                                          bits,
-                                          to_pointer<const int64_t*>(index),
-                                          num_unpacked,
-                                          to_pointer<void*>(out),
-                                          to_element_type("dtype", dtype)};
-  const InstructionSet chosen = to_instruction_set(instruction_set);
+  const cpu::UnpackArguments arguments = {
+      to_pointer<const uint8_t*>(payload),
+      num_packed,
+      num_features,
+      bits,
+      to_pointer<const int64_t*>(index),
+      num_unpacked,
+      to_pointer<void*>(out),
+      to_element_type(kDoor, "dtype", dtype)};
+  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   cpu::UnpackResult result;
   {
     const py::gil_scoped_release release;

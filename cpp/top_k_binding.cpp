@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "add_selected.hpp"
+#include "binding_arguments.hpp"
 #include "check_section.hpp"
 #include "checksum.hpp"
 #include "instruction_set.hpp"
@@ -22,12 +23,12 @@ namespace py = pybind11;
 using cpu::ElementType;
 using cpu::InstructionSet;
 
+constexpr const char* kDoor = "top_k";
+
 [[noreturn]] void refuse(const char* argument,
                          const std::string& expected,
                          const std::string& got) {
-  throw py::value_error("_native: expected " + expected + " for '" + argument +
-                        "', got " + got +
-                        ". Call horovod_sylvie.ops.top_k, which prepares it.");
+  refuse_argument(kDoor, argument, expected, got);
 }
 
 void check_range(const char* argument,
@@ -43,22 +44,7 @@ void check_range(const char* argument,
 }
 
 void check_size(const char* argument, int64_t size, int64_t expected) {
-  if (size != expected) {
-    refuse(argument, std::to_string(expected), std::to_string(size));
-  }
-}
-
-ElementType to_element_type(const std::string& name) {
-  if (name == "float32") {
-    return ElementType::kFloat32;
-  }
-  if (name == "float16") {
-    return ElementType::kFloat16;
-  }
-  if (name == "bfloat16") {
-    return ElementType::kBFloat16;
-  }
-  refuse("dtype", "'float32', 'float16' or 'bfloat16'", "'" + name + "'");
+  check_size_argument(kDoor, argument, size, expected);
 }
 
 SectionLayout to_layout(int64_t num_elements,
@@ -73,29 +59,6 @@ SectionLayout to_layout(int64_t num_elements,
     return SectionLayout(num_elements, k, ValueType::kBFloat16);
   }
   refuse("value_dtype", "'float32' or 'bfloat16'", "'" + value_dtype + "'");
-}
-
-InstructionSet to_instruction_set(const std::optional<std::string>& name) {
-  const InstructionSet best = cpu::best_instruction_set();
-  if (!name) {
-    return best;
-  }
-  for (const InstructionSet known :
-       {InstructionSet::kBaseline, InstructionSet::kAvx2,
-        InstructionSet::kAvx512}) {
-    if (*name == cpu::instruction_set_name(known) && known <= best) {
-      return known;
-    }
-  }
-  refuse("instruction_set",
-         std::string("None or one up to '") + cpu::instruction_set_name(best) +
-             "'",
-         "'" + *name + "'");
-}
-
-template <typename Pointer>
-Pointer to_pointer(uint64_t address) {
-  return reinterpret_cast<Pointer>(static_cast<uintptr_t>(address));
 }
 
 py::tuple select_top_k(uint64_t grad,
@@ -113,14 +76,15 @@ py::tuple select_top_k(uint64_t grad,
                        const std::optional<std::string>& instruction_set) {
   const SectionLayout layout = to_layout(num_elements, k, value_dtype);
   check_size("section_bytes", section_bytes, layout.nbytes);
-  const cpu::SelectArguments arguments = {to_pointer<const void*>(grad),
-                                          to_element_type(dtype),
-                                          to_pointer<const float*>(residual),
-                                          static_cast<float>(scale),
-                                          hint,
-                                          to_pointer<float*>(accumulated),
-                                          to_pointer<uint8_t*>(section)};
-  const InstructionSet chosen = to_instruction_set(instruction_set);
+  const cpu::SelectArguments arguments = {
+      to_pointer<const void*>(grad),
+      to_element_type(kDoor, "dtype", dtype),
+      to_pointer<const float*>(residual),
+      static_cast<float>(scale),
+      hint,
+      to_pointer<float*>(accumulated),
+      to_pointer<uint8_t*>(section)};
+  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   cpu::SelectResult result;
   {
     const py::gil_scoped_release release;
@@ -159,8 +123,8 @@ py::tuple add_selected(uint64_t payloads,
                                        is_skipped.data(),
                                        static_cast<float>(scale),
                                        to_pointer<void*>(out),
-                                       to_element_type(dtype)};
-  const InstructionSet chosen = to_instruction_set(instruction_set);
+                                       to_element_type(kDoor, "dtype", dtype)};
+  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   cpu::AddResult result;
   {
     const py::gil_scoped_release release;
@@ -191,7 +155,7 @@ uint64_t checksum(uint64_t data,
   if (nbytes < 0 || nbytes % 8 != 0) {
     refuse("nbytes", "a multiple of 8", std::to_string(nbytes));
   }
-  const InstructionSet chosen = to_instruction_set(instruction_set);
+  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   const py::gil_scoped_release release;
   return cpu::checksum(to_pointer<const uint8_t*>(data), nbytes / 8,
                        num_threads, chosen);

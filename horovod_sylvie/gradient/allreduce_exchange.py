@@ -97,9 +97,10 @@ class AllreduceExchange:
     def apply(self, num_active: int) -> None:
         """Decompress each sum into its gradient."""
         started_s = time.perf_counter()
+        correction = self._reduction.correction(self._comm.size, num_active)
         for parameter, compressed, context, wire, _ in self._in_flight:
-            if self._reduction.op == "Average" and num_active not in {0, self._comm.size}:
-                wire.mul_(self._comm.size / num_active)
+            if correction != 1.0:
+                wire.mul_(correction)
             summed = compressed
             if wire.data_ptr() != compressed.data_ptr() or wire.dtype != compressed.dtype:
                 summed = _like(parameter, wire, compressed)

@@ -86,8 +86,9 @@ class Bf16Exchange:
         """Copy the sums into the gradients."""
         started_s = time.perf_counter()
         sums = self._sums.to(self._buffer.dtype)
-        if self._reduction.op == "Average" and num_active not in {0, self._comm.size}:
-            sums.mul_(self._comm.size / num_active)
+        correction = self._reduction.correction(self._comm.size, num_active)
+        if correction != 1.0:
+            sums.mul_(correction)
         end = 0
         for parameter in self.parameters:
             parameter.store(sums[end : end + parameter.num_elements])

@@ -146,3 +146,9 @@ def check_compression(function: str, compression: object) -> None:
             f"{function}: expected hvs.Compression.none, .fp16, .bf16, .topk(density=...) or an "
             f"object with compress() and decompress() for 'compression', got {compression!r}."
         )
+
+
+def can_be_sparse(tensor: Tensor, min_elements: int) -> bool:
+    """Return whether a parameter's gradient may be sparsified: large, a matrix, and not float64."""
+    large = tensor.numel() >= min_elements and tensor.dim() > 1
+    return large and tensor.dtype != torch.float64  # residuals are float32

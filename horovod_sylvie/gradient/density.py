@@ -6,7 +6,6 @@ al., ICLR 2018, section 3.3), counted in steps instead of epochs.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,16 +57,3 @@ def check_density(function: str, argument: str, density: object) -> None:
             f"{function}: expected a number in (0, 1] for '{argument}', got {density!r}. "
             "A density is selected / total: 0.01 sends one element of a hundred."
         )
-
-
-def num_selected(num_elements: int, density: float) -> int:
-    """Return how many of a layer's elements travel: K, at least 1.
-
-    Args:
-        num_elements: Elements of the layer, D; at least 1.
-        density: In (0, 1].
-
-    Returns:
-        density * D, rounded up.
-    """
-    return min(num_elements, max(1, math.ceil(density * num_elements)))

@@ -74,8 +74,9 @@ class FusedExchange:
     def apply(self, num_active: int) -> None:
         """Copy the sums into the gradients."""
         started_s = time.perf_counter()
-        if self._reduction.op == "Average" and num_active not in {0, self._comm.size}:
-            self._buffer.mul_(self._comm.size / num_active)
+        correction = self._reduction.correction(self._comm.size, num_active)
+        if correction != 1.0:
+            self._buffer.mul_(correction)
         for parameter, flat in zip(self.parameters, self._buffer.split(self._sizes), strict=True):
             parameter.store(flat)
         self.cost.decoding_s += time.perf_counter() - started_s

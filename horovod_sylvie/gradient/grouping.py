@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from ..planning.plan import FUSED_ELEMENTS
-from .compression import BFloat16, TopK
+from .compression import BFloat16, TopK, can_be_sparse
 from .parameter import ExchangedParameter
 
 GroupKind = Literal["allreduce", "fused", "bf16", "topk"]
@@ -89,11 +89,7 @@ def _top_k_groups(
     policy: TopK,
 ) -> Iterator[Group]:
     def is_sparse(parameter: ExchangedParameter) -> bool:
-        return (
-            parameter.num_elements >= policy.min_elements
-            and parameter.tensor.dim() > 1
-            and parameter.tensor.dtype != torch.float64  # residuals are float32
-        )
+        return can_be_sparse(parameter.tensor, policy.min_elements)
 
     if wanted is None:
         sparse = [(parameter,) for parameter in parameters if is_sparse(parameter)]

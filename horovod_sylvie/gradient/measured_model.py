@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-import torch
 from torch import Tensor, nn
 
 from ..planning.layers import LayerProfile
 from .backward_profile import BackwardProfile
-from .compression import DEFAULT_MIN_ELEMENTS
+from .compression import DEFAULT_MIN_ELEMENTS, can_be_sparse
 
 
 def measure_layers(
@@ -64,13 +63,8 @@ def measure_layers(
     intervals = profile.intervals(order)
     layers = [
         LayerProfile(
-            name, tensors[name].numel(), seconds, _can_be_sparse(tensors[name], min_elements)
+            name, tensors[name].numel(), seconds, can_be_sparse(tensors[name], min_elements)
         )
         for name, seconds in zip(order, intervals, strict=True)
     ]
     return layers, median(forward)
-
-
-def _can_be_sparse(tensor: Tensor, min_elements: int) -> bool:
-    large = tensor.numel() >= min_elements and tensor.dim() > 1
-    return large and tensor.dtype != torch.float64

@@ -30,6 +30,10 @@ class Reduction:
         """What the sum over P ranks is multiplied by."""
         return self.predivide_factor / num_ranks if self.op == "Average" else 1.0
 
+    def correction(self, num_ranks: int, num_active: int) -> float:
+        """What a mean over P ranks is multiplied by to be one over those that had a batch."""
+        return num_ranks / num_active if self.op == "Average" and num_active else 1.0
+
     def scale(self, num_ranks: int) -> float:
         """What a sum of P gradients, none of them scaled before, is multiplied by."""
         return 1.0 / num_ranks if self.op == "Average" else 1.0

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
 from ..ops.top_k import add_selected, restore_selected, section_bytes
+from ..planning.plan import num_selected
 from .compression import TopK
-from .density import num_selected
 from .exchange import ExchangeCost, Step, drain, ring_allgather_bytes
 from .feedback import Feedback
 from .parameter import ExchangedParameter

@@ -5,25 +5,17 @@ Shapes: N rows, B packed rows, M rows of payload, n unpacked rows, F features.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .native import native_or_none, warn_slow
-
-_DTYPE_NAMES: Final = MappingProxyType(
-    {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-)
+from .kernel_devices import DTYPE_NAMES, native_on
 
 
 def native_for(device: torch.device) -> Any | None:
     """Return the library that has the kernels for a device, or None, logged once, without one."""
-    if device.type != "cpu":
-        warn_slow(f"there is no kernel yet for packing rows on {device.type!r} tensors")
-        return None
-    return native_or_none()
+    return native_on(device, "packing rows on")
 
 
 def pack_rows(
@@ -54,7 +46,7 @@ def pack_rows(
     index = None if index is None else index.contiguous()
     outcome: tuple[int, int, int] = native.pack_rows(
         rows=rows.data_ptr(),
-        dtype=_DTYPE_NAMES[rows.dtype],
+        dtype=DTYPE_NAMES[rows.dtype],
         num_rows=rows.shape[0],
         num_features=rows.shape[1],
         row_stride=rows.stride(0),
@@ -100,7 +92,7 @@ def unpack_rows(
         index=0 if index is None else index.data_ptr(),
         num_unpacked=out.shape[0],
         out=out.data_ptr(),
-        dtype=_DTYPE_NAMES[out.dtype],
+        dtype=DTYPE_NAMES[out.dtype],
         num_threads=torch.get_num_threads(),
         instruction_set=instruction_set,
     )

@@ -9,9 +9,9 @@ Shapes: P ranks, B payload bytes, D gradient elements, K selected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -76,12 +76,7 @@ def add_selected(
     check_scale(name, scale)
     check_skip(name, skip, payloads.shape[0])
     check_vector(name, "out", out, FLOATS, length=num_elements, device=payloads.device)
-    native = top_k_kernels.native_for(out.device)
-    add = (
-        top_k_reference.add_selected
-        if native is None
-        else partial(top_k_kernels.add_selected, native)
-    )
+    add = _kernel_or_twin("add_selected", out.device)
     rank, problem = add(
         payloads,
         offset=offset,
@@ -123,12 +118,7 @@ def restore_selected(
     """
     name = "restore_selected"
     _check_section(name, section, num_elements, k, value_dtype, "residual", residual)
-    native = top_k_kernels.native_for(section.device)
-    restore = (
-        top_k_reference.restore_selected
-        if native is None
-        else partial(top_k_kernels.restore_selected, native)
-    )
+    restore = _kernel_or_twin("restore_selected", section.device)
     problem = restore(
         section, num_elements=num_elements, k=k, value_dtype=value_dtype, residual=residual
     )
@@ -154,12 +144,7 @@ def clear_selected(
     """
     name = "clear_selected"
     _check_section(name, section, num_elements, k, value_dtype, "tensor", tensor)
-    native = top_k_kernels.native_for(section.device)
-    clear = (
-        top_k_reference.clear_selected
-        if native is None
-        else partial(top_k_kernels.clear_selected, native)
-    )
+    clear = _kernel_or_twin("clear_selected", section.device)
     problem = clear(section, num_elements=num_elements, k=k, value_dtype=value_dtype, tensor=tensor)
     _raise_if_corrupt(name, problem)
 
@@ -188,3 +173,11 @@ def _raise_if_corrupt(function: str, problem: int) -> None:
             f"{_PROBLEMS[problem]}. Pass the 'num_elements', 'k' and 'value_dtype' of its call."
         )
         raise ValueError(msg)
+
+
+def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Any]:
+    native = top_k_kernels.native_for(device)
+    if native is None:
+        twin: Callable[..., Any] = getattr(top_k_reference, operation)
+        return twin
+    return partial(getattr(top_k_kernels, operation), native)

@@ -6,25 +6,17 @@ Shapes: P ranks, B payload bytes, D gradient elements, K selected.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .native import native_or_none, warn_slow
-
-_DTYPE_NAMES: Final = MappingProxyType(
-    {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-)
+from .kernel_devices import DTYPE_NAMES, native_on
 
 
 def native_for(device: torch.device) -> Any | None:
     """Return the library that has the kernels for a device, or None, logged once, without one."""
-    if device.type != "cpu":
-        warn_slow(f"there is no kernel yet for selecting elements of {device.type!r} tensors")
-        return None
-    return native_or_none()
+    return native_on(device, "selecting elements of")
 
 
 def select_top_k(
@@ -56,12 +48,12 @@ def select_top_k(
     """
     outcome: tuple[int, int] = native.select_top_k(
         grad=0 if grad is None else grad.data_ptr(),
-        dtype="float32" if grad is None else _DTYPE_NAMES[grad.dtype],
+        dtype="float32" if grad is None else DTYPE_NAMES[grad.dtype],
         residual=residual.data_ptr(),
         num_elements=residual.shape[0],
         k=k,
         scale=scale,
-        value_dtype=_DTYPE_NAMES[value_dtype],
+        value_dtype=DTYPE_NAMES[value_dtype],
         hint=hint,
         accumulated=accumulated.data_ptr(),
         section=section.data_ptr(),
@@ -87,7 +79,7 @@ def restore_selected(
         section_bytes=section.nbytes,
         num_elements=num_elements,
         k=k,
-        value_dtype=_DTYPE_NAMES[value_dtype],
+        value_dtype=DTYPE_NAMES[value_dtype],
         residual=residual.data_ptr(),
     )
     return problem
@@ -108,7 +100,7 @@ def clear_selected(
         section_bytes=section.nbytes,
         num_elements=num_elements,
         k=k,
-        value_dtype=_DTYPE_NAMES[value_dtype],
+        value_dtype=DTYPE_NAMES[value_dtype],
         tensor=tensor.data_ptr(),
     )
     return problem
@@ -148,10 +140,10 @@ def add_selected(
         offset=offset,
         num_elements=num_elements,
         k=k,
-        value_dtype=_DTYPE_NAMES[value_dtype],
+        value_dtype=DTYPE_NAMES[value_dtype],
         scale=scale,
         out=out.data_ptr(),
-        dtype=_DTYPE_NAMES[out.dtype],
+        dtype=DTYPE_NAMES[out.dtype],
         skip=list(skip),
         num_threads=torch.get_num_threads(),
         instruction_set=instruction_set,

@@ -6,7 +6,6 @@ Shapes: K selected.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +63,14 @@ def ladder(min_density: float, max_density: float, *, factor: float = 1.25) -> t
     return (*(min_density * ratio**step for step in range(steps)), max_density)
 
 
-def selected_of(num_elements: Sequence[int], density: float) -> list[int]:
-    """Return K of each layer: density * D, rounded up."""
-    return [min(count, max(1, math.ceil(density * count))) for count in num_elements]
+def num_selected(num_elements: int, density: float) -> int:
+    """Return how many of a layer's elements travel: K, at least 1.
+
+    Args:
+        num_elements: Elements of the layer, D; at least 1.
+        density: In (0, 1].
+
+    Returns:
+        density * D, rounded up.
+    """
+    return min(num_elements, max(1, math.ceil(density * num_elements)))

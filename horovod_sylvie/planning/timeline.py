@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .layers import ComputeModel, LayerProfile
 from .link_model import LinkModel
-from .plan import SELECTED_BYTES, Plan, PlannedGroup, selected_of
+from .plan import SELECTED_BYTES, Plan, PlannedGroup, num_selected
 
 _DENSE_BYTES = 4
 
@@ -90,7 +90,7 @@ def group_cost(
         return GroupCost(
             copy_s + compute.group_s, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes
         )
-    selected = sum(selected_of(sizes, group.density))
+    selected = sum(num_selected(size, group.density) for size in sizes)
     nbytes = float(selected * SELECTED_BYTES)
     prepare_s = (
         total * compute.select_s_per_element

@@ -7,7 +7,8 @@ import math
 import pytest
 
 import horovod_sylvie as hvs
-from horovod_sylvie.gradient.density import DGC_LADDER, num_selected
+from horovod_sylvie.gradient.density import DGC_LADDER
+from horovod_sylvie.planning.plan import num_selected
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from horovod_sylvie.planning.layers import ComputeModel, LayerProfile
 from horovod_sylvie.planning.link_model import LinearCost, LinkModel
-from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder, selected_of
+from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder, num_selected
 from horovod_sylvie.planning.timeline import simulate, speed_bound
 
 LAYERS = [LayerProfile("c", 1000, 0.010), LayerProfile("b", 2000, 0.020)]
@@ -60,8 +60,8 @@ def test_ladder_climbs_from_the_lowest_to_the_highest() -> None:
 
 
 def test_selected_elements_are_rounded_up_and_bounded() -> None:
-    assert selected_of([1, 100, 1001], 0.01) == [1, 1, 11]
-    assert selected_of([3], 1.0) == [3]
+    assert [num_selected(size, 0.01) for size in (1, 100, 1001)] == [1, 1, 11]
+    assert num_selected(3, 1.0) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+// What the bindings check in the same way. Included by bindings only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "instruction_set.hpp"
+#include "pack_rows.hpp"
+
+namespace hvs {
+
+// Raises a ValueError. `door` is the Python module that prepares arguments.
+[[noreturn]] void refuse_argument(const char* door,
+                                  const char* argument,
+                                  const std::string& expected,
+                                  const std::string& got);
+
+void check_size_argument(const char* door,
+                         const char* argument,
+                         int64_t size,
+                         int64_t expected);
+
+// "float32", "float16" or "bfloat16".
+cpu::ElementType to_element_type(const char* door,
+                                 const char* argument,
+                                 const std::string& name);
+
+// None is the best of this machine.
+cpu::InstructionSet to_instruction_set(const char* door,
+                                       const std::optional<std::string>& name);
+
+template <typename Pointer>
+Pointer to_pointer(uint64_t address) {
+  return reinterpret_cast<Pointer>(static_cast<uintptr_t>(address));
+}
+
+}  // namespace hvs
