@@ -23,38 +23,13 @@
 namespace hvs::cpu {
 namespace {
 
-struct Floats {
-  __m256 low;
-  __m256 high;
-};
-struct Words {
-  __m256i low;
-  __m256i high;
-};
+#include "lanes_avx2.inl"
+
 struct Mask {
   __m256 low;
   __m256 high;
 };
 
-inline Floats load(const float* from) {
-  return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
-}
-inline void store(float* to, Floats a) {
-  _mm256_storeu_ps(to, a.low);
-  _mm256_storeu_ps(to + 8, a.high);
-}
-inline Floats splat(float value) {
-  return {_mm256_set1_ps(value), _mm256_set1_ps(value)};
-}
-inline Floats add(Floats a, Floats b) {
-  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
-}
-inline Floats subtract(Floats a, Floats b) {
-  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
-}
-inline Floats multiply(Floats a, Floats b) {
-  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
-}
 inline Floats min(Floats a, Floats b) {
   return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
 }
@@ -120,28 +95,14 @@ inline Words splat_word(uint32_t value) {
   return {_mm256_set1_epi32(static_cast<int>(value)),
           _mm256_set1_epi32(static_cast<int>(value))};
 }
-inline Words lane_numbers() {
-  return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
-          _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
-}
-inline Words add(Words a, Words b) {
-  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
-}
 inline Words multiply(Words a, Words b) {
   return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
 }
 inline Words exclusive_or(Words a, Words b) {
   return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
 }
-inline Words bitwise_and(Words a, Words b) {
-  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
-}
 inline Words min_word(Words a, Words b) {
   return {_mm256_min_epu32(a.low, b.low), _mm256_min_epu32(a.high, b.high)};
-}
-template <int kShift>
-inline Words shift_right(Words a) {
-  return {_mm256_srli_epi32(a.low, kShift), _mm256_srli_epi32(a.high, kShift)};
 }
 inline Mask at_least(Words a, Words b) {
   // a >= b, unsigned: AVX2 compares for equality and signed numbers only.

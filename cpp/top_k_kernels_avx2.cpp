@@ -22,38 +22,13 @@
 namespace hvs::cpu {
 namespace {
 
-struct Floats {
-  __m256 low;
-  __m256 high;
-};
-struct Words {
-  __m256i low;
-  __m256i high;
-};
+#include "lanes_avx2.inl"
+
 struct Mask {
   __m256i low;
   __m256i high;
 };
 
-inline Floats load(const float* from) {
-  return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
-}
-inline void store(float* to, Floats a) {
-  _mm256_storeu_ps(to, a.low);
-  _mm256_storeu_ps(to + 8, a.high);
-}
-inline Floats splat(float value) {
-  return {_mm256_set1_ps(value), _mm256_set1_ps(value)};
-}
-inline Floats add(Floats a, Floats b) {
-  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
-}
-inline Floats subtract(Floats a, Floats b) {
-  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
-}
-inline Floats multiply(Floats a, Floats b) {
-  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
-}
 inline Floats select(Mask mask, Floats yes, Floats no) {
   return {_mm256_blendv_ps(no.low, yes.low, _mm256_castsi256_ps(mask.low)),
           _mm256_blendv_ps(no.high, yes.high, _mm256_castsi256_ps(mask.high))};
@@ -78,21 +53,11 @@ inline Words splat_word(uint32_t value) {
   const __m256i eight = _mm256_set1_epi32(static_cast<int>(value));
   return {eight, eight};
 }
-inline Words lane_numbers() {
-  return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
-          _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
-}
 inline Words words_of(Floats a) {
   return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
 }
 inline Floats floats_of(Words a) {
   return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
-}
-inline Words add(Words a, Words b) {
-  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
-}
-inline Words bitwise_and(Words a, Words b) {
-  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
 }
 inline Words bitwise_or(Words a, Words b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
@@ -100,10 +65,6 @@ inline Words bitwise_or(Words a, Words b) {
 template <int kShift>
 inline Words shift_left(Words a) {
   return {_mm256_slli_epi32(a.low, kShift), _mm256_slli_epi32(a.high, kShift)};
-}
-template <int kShift>
-inline Words shift_right(Words a) {
-  return {_mm256_srli_epi32(a.low, kShift), _mm256_srli_epi32(a.high, kShift)};
 }
 // Of signed numbers.
 inline Mask greater(Words a, Words b) {

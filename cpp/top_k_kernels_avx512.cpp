@@ -27,31 +27,7 @@
 namespace hvs::cpu {
 namespace {
 
-using Floats = __m512;
-using Words = __m512i;
-using Mask = __mmask16;
-
-inline Floats load(const float* from) {
-  return _mm512_loadu_ps(from);
-}
-inline void store(float* to, Floats a) {
-  _mm512_storeu_ps(to, a);
-}
-inline Floats splat(float value) {
-  return _mm512_set1_ps(value);
-}
-inline Floats add(Floats a, Floats b) {
-  return _mm512_add_ps(a, b);
-}
-inline Floats subtract(Floats a, Floats b) {
-  return _mm512_sub_ps(a, b);
-}
-inline Floats multiply(Floats a, Floats b) {
-  return _mm512_mul_ps(a, b);
-}
-inline Floats select(Mask mask, Floats yes, Floats no) {
-  return _mm512_mask_blend_ps(mask, no, yes);
-}
+#include "lanes_avx512.inl"
 
 inline Words load_words(const uint32_t* from) {
   return _mm512_loadu_si512(from);
@@ -60,24 +36,11 @@ inline Words load_halves(const uint16_t* from) {
   return _mm512_cvtepu16_epi32(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
-inline Words splat_word(uint32_t value) {
-  return _mm512_set1_epi32(static_cast<int>(value));
-}
-inline Words lane_numbers() {
-  return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
-                           15);
-}
 inline Words words_of(Floats a) {
   return _mm512_castps_si512(a);
 }
 inline Floats floats_of(Words a) {
   return _mm512_castsi512_ps(a);
-}
-inline Words add(Words a, Words b) {
-  return _mm512_add_epi32(a, b);
-}
-inline Words bitwise_and(Words a, Words b) {
-  return _mm512_and_si512(a, b);
 }
 inline Words bitwise_or(Words a, Words b) {
   return _mm512_or_si512(a, b);
@@ -86,23 +49,9 @@ template <int kShift>
 inline Words shift_left(Words a) {
   return _mm512_slli_epi32(a, kShift);
 }
-template <int kShift>
-inline Words shift_right(Words a) {
-  return _mm512_srli_epi32(a, kShift);
-}
 // Of signed numbers.
 inline Mask greater(Words a, Words b) {
   return _mm512_cmpgt_epi32_mask(a, b);
-}
-inline bool any(Mask mask) {
-  return mask != 0;
-}
-inline uint32_t bits_of_mask(Mask mask) {
-  return mask;
-}
-
-inline Mask mask_of_bits(uint32_t bits) {
-  return static_cast<Mask>(bits);
 }
 
 // Appends the words of some lanes, and returns how many. Compressed in a
