@@ -36,10 +36,16 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "planning.link_model",
         "planning.layers",
         "planning.plan",
+        "planning.plan_text",
         "planning.timeline",
+        "planning.replan",
         "planning.lags_rule",
+        "planning.effect",
+        "planning.search",
+        "planning.densities",
         "planning.planner",
         "planning.forecast",
+        "planning.halo_forecast",
     ),
     (
         "gradient.density",
@@ -72,8 +78,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "gradient.gradient_kinds",
-        "gradient.telemetry",
         "gradient.exchange_factory",
+        "gradient.telemetry",
         "gradient.gradient_exchange",
     ),
     (

@@ -1,7 +1,8 @@
-"""`python -m horovod_sylvie plan`: what a model's gradients should travel like, before training.
+"""`python -m horovod_sylvie plan`: what should travel like what, before training.
 
-Here: the arguments and the printed tables. Not here: the measurement (`gradient.measured_model`)
-and the planner (`planning`).
+Here: the arguments, and the printed tables for a model's gradients. Not here: the measurement
+(`gradient.measured_model`), the planner (`planning`), and the halo exchanges of a partition
+(`plan_halo.py`).
 """
 
 from __future__ import annotations
@@ -9,18 +10,24 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import re
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from .link_arguments import add_link_arguments, link_of, parse_numbers
+from .plan_halo import run_halo
+
 if TYPE_CHECKING:
     from horovod_sylvie.planning.forecast import Forecast
 
-_UNITS: Final = MappingProxyType({"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9})
-_SECONDS: Final = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-6})
+# Defaults of what only a model's gradients are asked for, so that they are known to be given
+_GRADIENT_DEFAULTS: Final = MappingProxyType(
+    {"ranks": "4", "min_density": 0.001, "max_density": 0.05, "steps": 7}
+)
+_HALO_OPTIONS: Final = ("features", "hidden")
 _EPILOG: Final = """\
 FACTORY is module:function. The function takes no argument and returns a model and a function
 without arguments that computes a loss on a batch of the size that a rank will train with:
@@ -32,6 +39,9 @@ without arguments that computes a loss on a batch of the size that a rank will t
 
 Its forward and backward are measured here, on this machine. The link is the one you name: a model
 of rings, t = start + hops * latency + bytes / rate.
+
+With --partition instead, the halo exchanges of full-graph training on it are predicted, for as many
+ranks as it has parts. How fast rows are encoded and decoded is measured here.
 """
 
 
@@ -43,19 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("factory", metavar="FACTORY", help="module:function, see below")
-    parser.add_argument(
-        "--ranks", default="4", metavar="P[,P...]", help="numbers of ranks; default: 4"
-    )
-    parser.add_argument("--rate", required=True, help="of each rank's link: 10gbit, 100mbit")
-    parser.add_argument("--latency", default="50us", help="one way; default: 50us")
-    parser.add_argument(
-        "--start", default="1ms", help="what each collective costs beside; default: 1ms"
-    )
-    parser.add_argument("--min-density", type=float, default=0.001)
-    parser.add_argument("--max-density", type=float, default=0.05)
-    parser.add_argument("--steps", type=int, default=7, help="steps to measure; default: 7")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("factory", metavar="FACTORY", nargs="?", help="module:function, see below")
+    what.add_argument("--partition", metavar="DIR", help="a partition, for its halo exchanges")
+    add_link_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    model = parser.add_argument_group("with FACTORY")
+    model.add_argument("--ranks", metavar="P[,P...]", help="numbers of ranks; default: 4")
+    model.add_argument("--min-density", type=float, metavar="D", help="default: 0.001")
+    model.add_argument("--max-density", type=float, metavar="D", help="default: 0.05")
+    model.add_argument("--steps", type=int, metavar="N", help="steps to measure; default: 7")
+    graph = parser.add_argument_group("with --partition")
+    graph.add_argument("--hidden", metavar="F[,F...]", help="what later layers read: 256,256")
+    graph.add_argument("--features", metavar="F", help="of a node; default: what the graph has")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,16 +78,33 @@ def run(arguments: argparse.Namespace) -> int:
         0.
 
     Raises:
-        ValueError: An argument that cannot be read, or a factory that returns something else.
+        ValueError: An argument that cannot be read or does not belong to what is planned, a factory
+            that returns something else, or no partition.
+        RuntimeError: The partition is damaged.
     """
+    if arguments.partition is not None:
+        _refuse(arguments, _GRADIENT_DEFAULTS, "FACTORY")
+        return run_halo(arguments)
+    _refuse(arguments, _HALO_OPTIONS, "--partition")
+    for name, default in _GRADIENT_DEFAULTS.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, default)
+    return _run_gradients(arguments)
+
+
+def _refuse(arguments: argparse.Namespace, names: Iterable[str], owner: str) -> None:
+    for name in names:
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} goes with {owner}. Leave it out.")
+
+
+def _run_gradients(arguments: argparse.Namespace) -> int:
     from horovod_sylvie.gradient.measured_model import measure_layers
     from horovod_sylvie.gradient.speed_of_rank import measure_speed
     from horovod_sylvie.planning.forecast import forecast
-    from horovod_sylvie.planning.link_model import model_of_link
 
-    ranks = parse_ranks(arguments.ranks)
-    rate = parse_rate(arguments.rate)
-    latency, start = parse_seconds(arguments.latency), parse_seconds(arguments.start)
+    ranks = parse_numbers(arguments.ranks, "--ranks", 2)
+    named = link_of(arguments)
     if not 0 < arguments.min_density <= arguments.max_density <= 1 or arguments.steps < 1:
         raise ValueError(
             "expected 0 < --min-density <= --max-density <= 1 and --steps of at least 1."
@@ -89,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         forecast(
             layers,
             compute,
-            model_of_link(num_ranks, rate, latency, start_s=start),
+            named.between(num_ranks),
             min_density=arguments.min_density,
             max_density=arguments.max_density,
         )
@@ -130,29 +157,6 @@ def load_factory(place: str) -> tuple[Any, Any]:
         f"expected {place} to return a model and a function that computes a loss, got "
         f"{type(made).__name__}. See --help."
     )
-
-
-def parse_ranks(text: str) -> list[int]:
-    """Return numbers of ranks, each at least 2: "4,16" is [4, 16]."""
-    if not re.fullmatch(r"\d+(,\d+)*", text) or any(int(each) < 2 for each in text.split(",")):
-        raise ValueError(f"expected numbers from 2, with commas, for --ranks, got {text!r}.")
-    return [int(each) for each in text.split(",")]
-
-
-def parse_rate(text: str) -> float:
-    """Return bits per second: "10gbit" is 1e10."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", text.lower())
-    if match is None or not float(match[1]) > 0:
-        raise ValueError(f"expected a rate such as 10gbit or 100mbit for --rate, got {text!r}.")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def parse_seconds(text: str) -> float:
-    """Return seconds: "50us" is 5e-5."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|ms|us)", text.lower())
-    if match is None:
-        raise ValueError(f"expected a time such as 50us or 1ms, got {text!r}.")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def groups_table(found: Forecast) -> str:

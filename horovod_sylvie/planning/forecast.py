@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 
 from .layers import ComputeModel, LayerProfile
 from .link_model import LinearCost, LinkModel
-from .plan import FUSED_ELEMENTS, Plan, PlannedGroup, ladder
+from .plan import FUSED_ELEMENTS, WORTHWHILE_GAIN, Plan, PlannedGroup, ladder
 from .planner import PlanOptions, make_plan
 from .timeline import Timeline, group_cost, simulate, speed_bound
-
-# Below this gain a way of exchange is not worth its surprises
-_WORTH = 1.05
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Forecast:
     @property
     def pays(self) -> bool:
         """Whether sparse gradients are worth it."""
-        return self.best_dense_s > _WORTH * self.steps_s["planned"]
+        return self.best_dense_s > WORTHWHILE_GAIN * self.steps_s["planned"]
 
 
 def forecast(

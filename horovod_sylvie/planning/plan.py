@@ -18,6 +18,13 @@ FUSED_ELEMENTS = 1 << 18
 # Bytes that travel for one selected element: a bfloat16 value and a 16-bit index
 SELECTED_BYTES = 4
 
+# What counts as no longer, as a share of a step: every selected element costs some time, and a
+# plan that sends nearly everything in nearly no time is wanted
+STEP_TOLERANCE = 0.02
+
+# Below this gain another way of exchange is not worth its surprises
+WORTHWHILE_GAIN = 1.05
+
 
 @dataclass(frozen=True)
 class PlannedGroup:

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .layers import ComputeModel, LayerProfile
 from .link_model import LinkModel
-from .plan import SELECTED_BYTES, Plan, PlannedGroup, num_selected
+from .plan import SELECTED_BYTES, ExchangeKind, Plan, PlannedGroup, num_selected
 
 _DENSE_BYTES = 4
 
 
-@dataclass(frozen=True)
-class GroupCost:
-    """What one group costs.
+class GroupCost(NamedTuple):
+    """What one group costs. A tuple, since a planner makes thousands.
 
     Attributes:
         prepare_s: In backward: selecting, or copying.
         exchange_s: On the link, first phase.
-        finish_s: On the link, second phase; only where there is one.
+        finish_s: Second phase, at the owners and on the link; 0 where there is only one.
         decode_s: After all has come.
         nbytes: What a rank hands over.
     """
@@ -83,32 +83,64 @@ def group_cost(
     group: PlannedGroup, sizes: Sequence[int], compute: ComputeModel, link: LinkModel
 ) -> GroupCost:
     """Return what a group costs whose layers have `sizes` elements."""
-    total = sum(sizes)
-    if group.kind == "dense":
-        nbytes = float(total * _DENSE_BYTES)
-        copy_s = total * compute.copy_s_per_element
+    selected = sum(num_selected(size, group.density) for size in sizes)
+    return cost_of_totals(group.kind, len(sizes), sum(sizes), selected, compute, link)
+
+
+def cost_of_totals(
+    kind: ExchangeKind,
+    num_layers: int,
+    num_elements: int,
+    num_sent: int,
+    compute: ComputeModel,
+    link: LinkModel,
+) -> GroupCost:
+    """Return what a group costs, from sums over its layers.
+
+    Args:
+        kind: How it travels.
+        num_layers: How many layers; one that is dense is exchanged in place, without copies.
+        num_elements: Of all layers.
+        num_sent: What a rank sends of all layers; not read where they travel dense.
+        compute: Costs of this rank.
+        link: Costs between ranks.
+    """
+    if kind == "dense":
+        nbytes = float(num_elements * _DENSE_BYTES)
+        copy_s = num_elements * compute.copy_s_per_element if num_layers > 1 else 0.0
         return GroupCost(
             copy_s + compute.group_s, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes
         )
-    selected = sum(num_selected(size, group.density) for size in sizes)
-    nbytes = float(selected * SELECTED_BYTES)
-    prepare_s = (
-        total * compute.select_s_per_element
-        + selected * compute.select_s_per_selected
+    nbytes = float(num_sent * SELECTED_BYTES)
+    prepare_s = _select_s(num_elements, num_sent, compute) + compute.group_s
+    if kind == "allgather":
+        decode_s = _decode_s(num_elements, num_sent * link.num_ranks, compute)
+        return GroupCost(prepare_s, link.allgather.seconds(nbytes), 0.0, decode_s, nbytes)
+    # The owner of a P-th adds what all ranks selected of it, and selects again, a P-th as many
+    share = 1.0 / link.num_ranks
+    owner_s = (
+        _decode_s(num_elements * share, num_sent, compute)
+        + _select_s(num_elements * share, num_sent * share, compute)
         + compute.group_s
     )
-    received = selected * (link.num_ranks if group.kind == "allgather" else 1)
-    decode_s = total * compute.decode_s_per_element + received * compute.decode_s_per_selected
-    if group.kind == "allgather":
-        return GroupCost(prepare_s, link.allgather.seconds(nbytes), 0.0, decode_s, nbytes)
-    owned = nbytes / link.num_ranks
-    owner_s = total / link.num_ranks * compute.select_s_per_element + compute.group_s
     return GroupCost(
         prepare_s,
         link.alltoall.seconds(nbytes),
-        owner_s + link.allgather.seconds(owned),
-        decode_s,
-        nbytes + owned,
+        owner_s + link.allgather.seconds(nbytes * share),
+        _decode_s(num_elements, num_sent, compute),
+        nbytes * (1.0 + share),
+    )
+
+
+def _select_s(num_elements: float, num_selected: float, compute: ComputeModel) -> float:
+    return (
+        num_elements * compute.select_s_per_element + num_selected * compute.select_s_per_selected
+    )
+
+
+def _decode_s(num_elements: float, num_received: float, compute: ComputeModel) -> float:
+    return (
+        num_elements * compute.decode_s_per_element + num_received * compute.decode_s_per_selected
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from horovod_sylvie.__main__ import main
-from horovod_sylvie.commands.plan import parse_ranks, parse_rate, parse_seconds
 
 FACTORY = """
 import torch
@@ -34,12 +33,6 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "planned_factory:make"
 
 
-def test_units_are_read() -> None:
-    assert parse_ranks("2,16") == [2, 16]
-    assert (parse_rate("10gbit"), parse_rate("1.5Mbit"), parse_rate("9bit")) == (1e10, 1.5e6, 9.0)
-    assert (parse_seconds("50us"), parse_seconds("2ms")) == pytest.approx((5e-5, 2e-3))
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -54,6 +47,23 @@ def test_wrong_argument_says_what_was_expected(
 ) -> None:
     assert main(["plan", factory, *arguments]) == 1
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--hidden", "--features"])
+def test_option_of_halo_exchanges_is_refused(
+    factory: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", factory, "--rate", "1gbit", option, "16"]) == 1
+    assert f"{option} goes with --partition. Leave it out." in capsys.readouterr().err
+
+
+def test_neither_or_both_of_factory_and_partition_is_a_usage_error(
+    factory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in ([], [factory, "--partition", "parts"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["plan", *arguments, "--rate", "1gbit"])
+    assert "--partition" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -15,43 +14,16 @@ from horovod_sylvie.planning.link_model import LinearCost, LinkModel, model_of_l
 from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder
 from horovod_sylvie.planning.planner import PlanOptions, make_plan
 from horovod_sylvie.planning.timeline import simulate
+from tests.planning.plan_cases import (
+    best_step_s,
+    fused_layer_lists,
+    layer_lists,
+    links,
+    short_layer_lists,
+)
 
 COMPUTE = ComputeModel(forward_s=0.01)
 DENSITIES = ladder(0.001, 0.05)
-
-layer_lists = st.lists(
-    st.tuples(st.integers(100, 3_000_000), st.floats(1e-5, 2e-2)), min_size=1, max_size=5
-).map(lambda found: [LayerProfile(f"l{i}", n, t) for i, (n, t) in enumerate(found)])
-links = st.builds(
-    model_of_link,
-    st.sampled_from([2, 4, 16]),
-    st.floats(1e7, 1e11),
-    st.floats(0.0, 1e-3),
-    start_s=st.floats(0.0, 2e-3),
-)
-
-
-def partitions(names: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
-    """Yield every way to cut a sequence into contiguous groups."""
-    for cuts in itertools.product([False, True], repeat=len(names) - 1):
-        groups: list[list[str]] = [[names[0]]]
-        for name, cut in zip(names[1:], cuts, strict=True):
-            if cut:
-                groups.append([name])
-            else:
-                groups[-1].append(name)
-        yield [tuple(group) for group in groups]
-
-
-def every_plan(names: Sequence[str], density: float) -> Iterator[Plan]:
-    for groups in partitions(names):
-        for kinds in itertools.product(["dense", "allgather"], repeat=len(groups)):
-            yield Plan(
-                tuple(
-                    PlannedGroup(group, kind, 1.0 if kind == "dense" else density)  # type: ignore[arg-type]
-                    for group, kind in zip(groups, kinds, strict=True)
-                )
-            )
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,11 +33,28 @@ def test_plan_of_few_layers_is_as_fast_as_the_best_of_all(
 ) -> None:
     options = PlanOptions(DENSITIES[:1], tolerance=0.0)
     plan = make_plan(layers, COMPUTE, link, options)
-    names = [layer.name for layer in layers]
-    best = min(
-        simulate(layers, each, COMPUTE, link).step_s for each in every_plan(names, DENSITIES[0])
-    )
+    best = best_step_s(layers, COMPUTE, link, kinds=options.kinds, density=DENSITIES[0])
     assert simulate(layers, plan, COMPUTE, link).step_s <= best * (1 + 1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(layers=short_layer_lists, link=links, fused_layers=fused_layer_lists, data=st.data())
+def test_plan_beside_fused_groups_is_as_fast_as_the_best_of_all_kinds(
+    layers: list[LayerProfile],
+    link: LinkModel,
+    fused_layers: list[LayerProfile],
+    data: st.DataObject,
+) -> None:
+    every = data.draw(st.permutations([*layers, *fused_layers]))
+    cut = data.draw(st.integers(0, len(fused_layers)))
+    ordered = [layer.name for layer in every if not layer.can_be_sparse]
+    fused = tuple(
+        PlannedGroup(tuple(names), "dense") for names in (ordered[:cut], ordered[cut:]) if names
+    )
+    options = PlanOptions(DENSITIES[:1], ("dense", "allgather", "two-phase"), fused, tolerance=0.0)
+    plan = make_plan(every, COMPUTE, link, options)
+    best = best_step_s(every, COMPUTE, link, kinds=options.kinds, density=DENSITIES[0], fused=fused)
+    assert simulate(every, plan, COMPUTE, link).step_s <= best * (1 + 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,10 +120,22 @@ def test_fused_groups_are_kept_as_they_are() -> None:
     assert plan.groups[-1] == fused  # in the order in which groups become ready
 
 
-def test_many_layers_are_planned_in_bounded_time() -> None:
-    layers = [LayerProfile(f"l{i}", 50_000 * (1 + i % 7), 1e-3) for i in range(60)]
-    plan = make_plan(layers, COMPUTE, model_of_link(4, 1e9, 5e-5), PlanOptions(DENSITIES))
-    assert sum(len(group.names) for group in plan.groups) == 60
+def test_many_layers_are_planned_soon_enough_to_do_it_in_training() -> None:
+    layers = [LayerProfile(f"l{i}", 50_000 * (1 + i % 7), 1e-3) for i in range(160)]
+    options = PlanOptions(DENSITIES, ("dense", "allgather", "two-phase"))
+    started_s = time.process_time()
+    plan = make_plan(layers, COMPUTE, model_of_link(4, 1e9, 5e-5), options)
+    assert time.process_time() - started_s < 0.5  # about 0.05
+    assert sum(len(group.names) for group in plan.groups) == 160
+
+
+def test_two_phases_are_taken_between_many_ranks_only() -> None:
+    layers = [LayerProfile(f"l{i}", 1 << 20, 0.01) for i in range(4)]
+    options = PlanOptions(DENSITIES, ("dense", "allgather", "two-phase"))
+    few = make_plan(layers, COMPUTE, model_of_link(2, 1e8, 5e-5, start_s=1e-3), options)
+    assert "two-phase" not in {group.kind for group in few.groups}
+    many = make_plan(layers, COMPUTE, model_of_link(64, 1e8, 5e-5, start_s=1e-3), options)
+    assert many.groups[-1].kind == "two-phase"  # nothing hides the last one
 
 
 @pytest.mark.parametrize(

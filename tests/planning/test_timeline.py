@@ -9,7 +9,7 @@ import pytest
 from horovod_sylvie.planning.layers import ComputeModel, LayerProfile
 from horovod_sylvie.planning.link_model import LinearCost, LinkModel
 from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder, num_selected
-from horovod_sylvie.planning.timeline import simulate, speed_bound
+from horovod_sylvie.planning.timeline import group_cost, simulate, speed_bound
 
 LAYERS = [LayerProfile("c", 1000, 0.010), LayerProfile("b", 2000, 0.020)]
 FREE = ComputeModel(0.030, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -48,6 +48,27 @@ def test_two_phases_send_what_owners_selected_after_backward() -> None:
     timeline = simulate(LAYERS, plan, FREE, LINK)
     # 120 bytes: 3 + 3.6 ms; then 60 bytes: 2 + 1.2 ms
     assert timeline.exchange_end_s == pytest.approx(0.060 + 0.0066 + 0.0032)
+
+
+def test_owner_adds_what_all_ranks_selected_and_selects_again() -> None:
+    compute = ComputeModel(0.0, 1e-6, 1e-4, 2e-6, 1e-5, 0.0, 0.001)
+    group = PlannedGroup(("c", "b"), "two-phase", 0.01)
+    cost = group_cost(group, [1000, 2000], compute, LINK)
+    assert cost.prepare_s == pytest.approx(0.003 + 0.003 + 0.001)
+    assert cost.exchange_s == pytest.approx(0.003 + 120 * 3e-5)
+    # 1500 elements cleared, 2 x 15 added, 1500 looked at, 15 selected; then 60 bytes
+    owner_s = 0.003 + 0.0003 + 0.0015 + 0.0015 + 0.001
+    assert cost.finish_s == pytest.approx(owner_s + 0.002 + 60 * 2e-5)
+    assert cost.decode_s == pytest.approx(0.006 + 0.0003)  # 2 x 15 come back
+    assert cost.nbytes == 180
+
+
+def test_one_dense_layer_is_exchanged_in_place_and_several_are_copied() -> None:
+    compute = ComputeModel(copy_s_per_element=1e-6, group_s=0.001)
+    one = group_cost(PlannedGroup(("b",), "dense"), [2000], compute, LINK)
+    assert one == pytest.approx((0.001, 0.081, 0.0, 0.0, 8000))
+    two = group_cost(PlannedGroup(("c", "b"), "dense"), [1000, 2000], compute, LINK)
+    assert two == pytest.approx((0.004, 0.121, 0.0, 0.003, 12000))
 
 
 def test_ladder_climbs_from_the_lowest_to_the_highest() -> None:
