@@ -1,9 +1,9 @@
-// Sums the selected elements of all ranks into a dense array (wire format:
-// section.hpp). The sections are not trusted: they are checked first, and
-// whatever their bytes are, nothing outside the arrays is read or written.
-// Block by block, all ranks in turn, so that a block of sums stays in cache,
-// and each sum has a fixed order: exact for any number of threads and any
-// instruction set. O(num_elements + num_ranks * k).
+// Sums the selected elements of all ranks into a dense array, or into one share
+// of it (share.hpp); wire format: section.hpp. The sections are not trusted:
+// they are checked first, and whatever their bytes are, nothing outside the
+// arrays is read or written. Block by block, all ranks in turn, so that a block
+// of sums stays in cache, and each sum has a fixed order: exact for any number
+// of threads and any instruction set. O(num_elements + num_ranks * k).
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
 #include "section.hpp"
+#include "share.hpp"
 
 namespace hvs::cpu {
 
@@ -24,8 +25,9 @@ struct AddArguments {
   int64_t offset;             // of the section, in every row
   const uint8_t* is_skipped;  // [num_ranks]; such a rank's bytes are not read
   float scale;
-  void* out;         // [num_elements], element type
+  void* out;         // of the whole parameter, element type
   ElementType type;  // sums are rounded to it to nearest, ties to even
+  Share share = {};  // only its elements of `out` are written
 };
 
 struct AddResult {
@@ -34,7 +36,7 @@ struct AddResult {
 };
 
 // out[i] = the sum, from +0 and in the order of the ranks, of value * scale,
-// each product and sum rounded to fp32.
+// each product and sum rounded to fp32. `layout` is of the share.
 AddResult add_selected(const SectionLayout& layout,
                        const AddArguments& arguments,
                        int num_threads,

@@ -26,6 +26,19 @@ void check_size_argument(const char* door,
   }
 }
 
+void check_range_argument(const char* door,
+                          const char* argument,
+                          int64_t value,
+                          int64_t lowest,
+                          int64_t highest) {
+  if (value < lowest || value > highest) {
+    refuse_argument(door, argument,
+                    "a number in [" + std::to_string(lowest) + ", " +
+                        std::to_string(highest) + "]",
+                    std::to_string(value));
+  }
+}
+
 ElementType to_element_type(const char* door,
                             const char* argument,
                             const std::string& name) {
@@ -40,6 +53,18 @@ ElementType to_element_type(const char* door,
   }
   refuse_argument(door, argument, "'float32', 'float16' or 'bfloat16'",
                   "'" + name + "'");
+}
+
+ValueType to_value_type(const char* door,
+                        const char* argument,
+                        const std::string& name) {
+  if (name == "float32") {
+    return ValueType::kFloat32;
+  }
+  if (name == "bfloat16") {
+    return ValueType::kBFloat16;
+  }
+  refuse_argument(door, argument, "'float32' or 'bfloat16'", "'" + name + "'");
 }
 
 InstructionSet to_instruction_set(const char* door,

@@ -7,6 +7,7 @@
 
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
+#include "section.hpp"
 
 namespace hvs {
 
@@ -21,10 +22,21 @@ void check_size_argument(const char* door,
                          int64_t size,
                          int64_t expected);
 
+void check_range_argument(const char* door,
+                          const char* argument,
+                          int64_t value,
+                          int64_t lowest,
+                          int64_t highest);
+
 // "float32", "float16" or "bfloat16".
 cpu::ElementType to_element_type(const char* door,
                                  const char* argument,
                                  const std::string& name);
+
+// "float32" or "bfloat16".
+ValueType to_value_type(const char* door,
+                        const char* argument,
+                        const std::string& name);
 
 // None is the best of this machine.
 cpu::InstructionSet to_instruction_set(const char* door,

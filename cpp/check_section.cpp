@@ -33,6 +33,7 @@ bool all_finite(const uint8_t* values, int64_t k) {
 template <ValueType kType, typename Function>
 SectionProblem for_all_selected(const SectionLayout& layout,
                                 const uint8_t* section,
+                                const Share& share,
                                 Function function) {
   std::vector<int64_t> begins;
   const SectionProblem problem = check_section(layout, section, begins);
@@ -43,7 +44,9 @@ SectionProblem for_all_selected(const SectionLayout& layout,
     for_selected<kType>(layout, section, begins[static_cast<size_t>(block)],
                         begins[static_cast<size_t>(block) + 1],
                         [&](int64_t inside, float value) {
-                          function(block * kBlockElements + inside, value);
+                          const int64_t element =
+                              block * kBlockElements + inside;
+                          function(place_of(element, share), value);
                         });
   }
   return SectionProblem::kNone;
@@ -86,25 +89,29 @@ SectionProblem check_section(const SectionLayout& layout,
 
 SectionProblem restore_selected(const SectionLayout& layout,
                                 const uint8_t* section,
+                                const Share& share,
                                 float* tensor) {
   const DefaultFloatEnvironment environment;
-  const auto restore = [tensor](int64_t element, float value) {
-    tensor[element] += value;
+  const auto restore = [tensor](int64_t place, float value) {
+    tensor[place] += value;
   };
   return layout.type == ValueType::kFloat32
-             ? for_all_selected<ValueType::kFloat32>(layout, section, restore)
-             : for_all_selected<ValueType::kBFloat16>(layout, section, restore);
+             ? for_all_selected<ValueType::kFloat32>(layout, section, share,
+                                                     restore)
+             : for_all_selected<ValueType::kBFloat16>(layout, section, share,
+                                                      restore);
 }
 
 SectionProblem clear_selected(const SectionLayout& layout,
                               const uint8_t* section,
+                              const Share& share,
                               float* tensor) {
-  const auto clear = [tensor](int64_t element, float) {
-    tensor[element] = 0.0f;
-  };
+  const auto clear = [tensor](int64_t place, float) { tensor[place] = 0.0f; };
   return layout.type == ValueType::kFloat32
-             ? for_all_selected<ValueType::kFloat32>(layout, section, clear)
-             : for_all_selected<ValueType::kBFloat16>(layout, section, clear);
+             ? for_all_selected<ValueType::kFloat32>(layout, section, share,
+                                                     clear)
+             : for_all_selected<ValueType::kBFloat16>(layout, section, share,
+                                                      clear);
 }
 
 }  // namespace hvs::cpu

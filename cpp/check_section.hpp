@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "section.hpp"
+#include "share.hpp"
 
 namespace hvs::cpu {
 
@@ -20,12 +21,15 @@ SectionProblem check_section(const SectionLayout& layout,
                              std::vector<int64_t>& begins);
 
 // tensor[i] += value, and tensor[i] = +0, for the selected elements. `tensor`
-// is [num_elements]; it is unchanged where there is a problem.
+// is of the whole parameter, `layout` of the share; it is unchanged where there
+// is a problem.
 SectionProblem restore_selected(const SectionLayout& layout,
                                 const uint8_t* section,
+                                const Share& share,
                                 float* tensor);
 SectionProblem clear_selected(const SectionLayout& layout,
                               const uint8_t* section,
+                              const Share& share,
                               float* tensor);
 
 }  // namespace hvs::cpu

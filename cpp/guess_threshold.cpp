@@ -75,6 +75,10 @@ SelectArguments draw(const SectionLayout& layout,
                      uint32_t* grads,
                      float* residuals) {
   draw_lines(layout.num_elements, arguments.hint, count, elements);
+  for (int64_t line = 0; line < count; ++line) {
+    elements[line] =  // in the parameter; lines do not cross chunks
+        static_cast<uint32_t>(place_of(elements[line], arguments.share));
+  }
   copy_lines(arguments.residual, elements, count, residuals);
   SelectArguments drawn = arguments;
   drawn.residual = residuals;
@@ -163,7 +167,7 @@ uint32_t guess_threshold(const SectionLayout& layout,
       num_reaching <= 1.5 * expected + 4.0 * deviation) {
     return hinted;
   }
-  kernels.keep(kInfinityBits, 0, sums, found);
+  kernels.keep(kInfinityBits, 0, {}, sums, found);
   const uint32_t lowest = reached_by(sums, size, rank, found.sums, kernels);
   drawn.grad = nullptr;
   drawn.residual = sums;

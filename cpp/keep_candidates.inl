@@ -4,6 +4,7 @@
 
 void keep(uint32_t threshold,
           int64_t ties_end,
+          const Share& share,
           float* accumulated,
           Candidates& candidates) {
   const Words highest_below = splat_word(threshold - 1u);
@@ -26,7 +27,8 @@ void keep(uint32_t threshold,
       Candidates dropped = {dropped_index, dropped_sums, 0};
       append(valid & ~keeps, sums, index, dropped);
       for (int64_t entry = 0; entry < dropped.count; ++entry) {
-        accumulated[dropped.index[entry]] = dropped.sums[entry];
+        accumulated[place_of(dropped.index[entry], share)] =
+            dropped.sums[entry];
       }
     }
   }

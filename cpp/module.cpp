@@ -3,6 +3,7 @@
 
 #include "cuda_runtime_binding.hpp"
 #include "rows_binding.hpp"
+#include "shares_binding.hpp"
 #include "top_k_binding.hpp"
 
 namespace {
@@ -10,7 +11,7 @@ namespace {
 // To be raised with every change of a binding's signature or meaning, together
 // with INTERFACE_VERSION in horovod_sylvie/ops/native.py, which refuses a
 // library that an older checkout has built.
-constexpr int kInterfaceVersion = 2;
+constexpr int kInterfaceVersion = 3;
 
 }  // namespace
 
@@ -19,5 +20,6 @@ PYBIND11_MODULE(_native, module) {
   module.attr("INTERFACE_VERSION") = kInterfaceVersion;
   hvs::register_rows(module);
   hvs::register_top_k(module);
+  hvs::register_shares(module);
   hvs::register_cuda_runtime(module);
 }

@@ -26,7 +26,6 @@
 namespace hvs::cpu {
 namespace {
 
-constexpr int64_t kChunkElements = 4096;  // between looks at the room left
 // Room for candidates, besides that for 2 * k.
 constexpr int64_t kSpareCandidates = 8192;
 // After a guess that was too high, so many times more candidates are aimed at;
@@ -59,6 +58,19 @@ class Scratch {
   std::unique_ptr<uint32_t[]> words_;
   int64_t size_ = 0;
 };
+
+// With these arguments, a chunk that is `distance` elements further on is read
+// and written.
+SelectArguments further(SelectArguments arguments, int64_t distance) {
+  if (arguments.grad != nullptr) {
+    arguments.grad =
+        static_cast<const uint8_t*>(arguments.grad) +
+        distance * (arguments.type == ElementType::kFloat32 ? 4 : 2);
+  }
+  arguments.residual += distance;
+  arguments.accumulated += distance;
+  return arguments;
+}
 
 // What one thread collects from a contiguous range of elements.
 struct Piece {
@@ -154,8 +166,10 @@ class Selection {
       const int64_t begin = chunk * kChunkElements;
       const int64_t end =
           std::min(begin + kChunkElements, layout_.num_elements);
-      piece.num_nonfinite += kernels_.collect(arguments, layout_.type, begin,
-                                              end, guess, piece.candidates);
+      const SelectArguments here =
+          further(arguments, place_of(begin, arguments.share) - begin);
+      piece.num_nonfinite += kernels_.collect(here, layout_.type, begin, end,
+                                              guess, piece.candidates);
     }
   }
 
@@ -169,8 +183,8 @@ class Selection {
     double surplus = 1.0;
     while (num_candidates() < layout_.k) {
       for (Piece& piece : pieces_) {
-        kernels_.keep(UINT32_MAX >> 1, 0, arguments_.accumulated,
-                      piece.candidates);
+        kernels_.keep(UINT32_MAX >> 1, 0, arguments_.share,
+                      arguments_.accumulated, piece.candidates);
       }
       surplus *= kMoreCandidates;
       const uint32_t lower =
@@ -193,8 +207,8 @@ class Selection {
       const float sum = piece.candidates.sums[ties_end++];
       seen += (bits_of(sum) & 0x7FFFFFFFu) == threshold.bits;
     }
-    kernels_.keep(threshold.bits, ties_end, arguments_.accumulated,
-                  piece.candidates);
+    kernels_.keep(threshold.bits, ties_end, arguments_.share,
+                  arguments_.accumulated, piece.candidates);
     return seen;
   }
 

@@ -14,6 +14,7 @@
 #include "instruction_set.hpp"
 #include "section.hpp"
 #include "select_top_k.hpp"
+#include "share.hpp"
 
 namespace hvs {
 namespace {
@@ -25,22 +26,11 @@ using cpu::InstructionSet;
 
 constexpr const char* kDoor = "top_k";
 
-[[noreturn]] void refuse(const char* argument,
-                         const std::string& expected,
-                         const std::string& got) {
-  refuse_argument(kDoor, argument, expected, got);
-}
-
 void check_range(const char* argument,
                  int64_t value,
                  int64_t lowest,
                  int64_t highest) {
-  if (value < lowest || value > highest) {
-    refuse(argument,
-           "a number in [" + std::to_string(lowest) + ", " +
-               std::to_string(highest) + "]",
-           std::to_string(value));
-  }
+  check_range_argument(kDoor, argument, value, lowest, highest);
 }
 
 void check_size(const char* argument, int64_t size, int64_t expected) {
@@ -52,13 +42,8 @@ SectionLayout to_layout(int64_t num_elements,
                         const std::string& value_dtype) {
   check_range("num_elements", num_elements, 1, kMaxElements);
   check_range("k", k, 1, num_elements);
-  if (value_dtype == "float32") {
-    return SectionLayout(num_elements, k, ValueType::kFloat32);
-  }
-  if (value_dtype == "bfloat16") {
-    return SectionLayout(num_elements, k, ValueType::kBFloat16);
-  }
-  refuse("value_dtype", "'float32' or 'bfloat16'", "'" + value_dtype + "'");
+  return SectionLayout(num_elements, k,
+                       to_value_type(kDoor, "value_dtype", value_dtype));
 }
 
 py::tuple select_top_k(uint64_t grad,
@@ -134,7 +119,7 @@ py::tuple add_selected(uint64_t payloads,
 }
 
 template <cpu::SectionProblem (
-    *kFunction)(const SectionLayout&, const uint8_t*, float*)>
+    *kFunction)(const SectionLayout&, const uint8_t*, const Share&, float*)>
 int change_selected(uint64_t section,
                     int64_t section_bytes,
                     int64_t num_elements,
@@ -145,7 +130,7 @@ int change_selected(uint64_t section,
   check_size("section_bytes", section_bytes, layout.nbytes);
   const py::gil_scoped_release release;
   return static_cast<int>(kFunction(layout, to_pointer<const uint8_t*>(section),
-                                    to_pointer<float*>(tensor)));
+                                    Share{}, to_pointer<float*>(tensor)));
 }
 
 uint64_t checksum(uint64_t data,
@@ -153,7 +138,7 @@ uint64_t checksum(uint64_t data,
                   int num_threads,
                   const std::optional<std::string>& instruction_set) {
   if (nbytes < 0 || nbytes % 8 != 0) {
-    refuse("nbytes", "a multiple of 8", std::to_string(nbytes));
+    refuse_argument(kDoor, "nbytes", "a multiple of 8", std::to_string(nbytes));
   }
   const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   const py::gil_scoped_release release;

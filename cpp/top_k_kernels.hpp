@@ -8,13 +8,15 @@
 #include "pack_rows.hpp"
 #include "section.hpp"
 #include "select_top_k.hpp"
+#include "share.hpp"
 
 namespace hvs::cpu {
 
 // Entries that a kernel may write after the last one that it appends.
 constexpr int64_t kCandidateSlack = 16;
 
-// Elements that may be selected, in the order of their indices.
+// Elements that may be selected, in the order of their indices, which are those
+// in the share.
 struct Candidates {
   uint32_t* index;
   float* sums;
@@ -33,9 +35,11 @@ struct TopKKernels {
                      uint32_t threshold,
                      Candidates& candidates);
   // Keeps the candidates above `threshold`, and of those equal to it the ones
-  // at positions before `ties_end`; puts the sums of the others back.
+  // at positions before `ties_end`; puts the sums of the others back to where
+  // they are in the parameter.
   void (*keep)(uint32_t threshold,
                int64_t ties_end,
+               const Share& share,
                float* accumulated,
                Candidates& candidates);
   // Counts the candidates whose magnitude's bits are at least `bits`.

@@ -108,6 +108,55 @@ def clear_selected(
     tensor: int,
 ) -> int: ...
 
+# All shares of a parameter of `num_elements`, one for each of `ks`; their sections start at byte
+# `offset` of as many rows. An empty share has a k of 0 and no section. Returns the thresholds and
+# how many sums were not finite, as select_top_k() does.
+def select_shares(
+    *,
+    grad: int,
+    dtype: str,
+    residual: int,
+    num_elements: int,
+    ks: list[int],
+    scale: float,
+    value_dtype: str,
+    hints: list[int],
+    accumulated: int,
+    rows: int,
+    rows_bytes: int,
+    offset: int,
+    num_threads: int,
+    instruction_set: str | None = None,
+) -> tuple[list[int], int]: ...
+
+# Both return the first share, none of those in `skip`, whose section is corrupt, or -1, and what
+# is wrong with it, as add_selected() does. Nothing is written then.
+def add_shares(
+    *,
+    rows: int,
+    rows_bytes: int,
+    offset: int,
+    num_elements: int,
+    ks: list[int],
+    value_dtype: str,
+    scale: float,
+    out: int,
+    dtype: str,
+    skip: list[int],
+    num_threads: int,
+    instruction_set: str | None = None,
+) -> tuple[int, int]: ...
+def clear_shares(
+    *,
+    rows: int,
+    rows_bytes: int,
+    offset: int,
+    num_elements: int,
+    ks: list[int],
+    value_dtype: str,
+    tensor: int,
+) -> tuple[int, int]: ...
+
 # In [0, 2**64).
 def checksum(
     *,

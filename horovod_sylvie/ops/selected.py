@@ -19,7 +19,8 @@ from torch import Tensor
 from . import top_k_kernels, top_k_reference
 from .top_k_arguments import (
     FLOATS,
-    check_payloads,
+    check_offset,
+    check_rows,
     check_scale,
     check_section_shape,
     check_skip,
@@ -33,6 +34,30 @@ _PROBLEMS: Final = (
     "its indices do not ascend inside their blocks",
     "it has a value that is not finite",
 )
+
+
+class CorruptSectionError(ValueError):
+    """Say that the bytes of a rank are no section.
+
+    Attributes:
+        rank: Whose bytes they are.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        rank: int,
+        problem: int,
+        num_elements: int,
+        k: int,
+        value_dtype: torch.dtype,
+    ) -> None:
+        super().__init__(
+            f"{function}: the section of rank {rank} is corrupt: {_PROBLEMS[problem]}. It must be "
+            f"what select_top_k writes for {num_elements} elements, k = {k} and {value_dtype}; "
+            "check that all ranks use the same plan, and the network."
+        )
+        self.rank = rank
 
 
 def add_selected(
@@ -63,8 +88,8 @@ def add_selected(
 
     Raises:
         TypeError: If an argument is of the wrong kind or dtype.
-        ValueError: If an argument has the wrong shape, device, layout or range, or a rank's
-            section is corrupt; `out` is unchanged then.
+        CorruptSectionError: If a rank's section is corrupt; `out` is unchanged then.
+        ValueError: If an argument has the wrong shape, device, layout or range.
 
     Note:
         Uses `torch.get_num_threads()` threads; the bits are the same for any number.
@@ -72,7 +97,8 @@ def add_selected(
     name = "add_selected"
     check_section_shape(name, num_elements, k, value_dtype)
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
-    check_payloads(name, payloads, offset, nbytes)
+    check_rows(name, "payloads", payloads)
+    check_offset(name, offset, payloads.shape[1], nbytes)
     check_scale(name, scale)
     check_skip(name, skip, payloads.shape[0])
     check_vector(name, "out", out, FLOATS, length=num_elements, device=payloads.device)
@@ -88,12 +114,7 @@ def add_selected(
         skip=skip,
     )
     if problem != 0:
-        msg = (
-            f"{name}: the section of rank {rank} is corrupt: {_PROBLEMS[problem]}. It must be what "
-            f"select_top_k writes for {num_elements} elements, k = {k} and {value_dtype}; check "
-            "that all ranks use the same plan, and the network."
-        )
-        raise ValueError(msg)
+        raise CorruptSectionError(name, rank, problem, num_elements, k, value_dtype)
 
 
 def restore_selected(

@@ -133,20 +133,24 @@ def check_same_or_disjoint(
         raise ValueError(msg)
 
 
-def check_payloads(function: str, payloads: Any, offset: Any, section_length: int) -> None:
-    """Raise unless `payloads` has rows of bytes with a whole section at `offset`."""
-    check_tensor(function, "payloads", payloads, (torch.uint8,), None)
-    if payloads.dim() != 2 or payloads.shape[0] < 1 or payloads.shape[1] % 8 != 0:
+def check_rows(function: str, argument: str, rows: Any, device: torch.device | None = None) -> None:
+    """Raise unless `rows` has a row of bytes for each rank."""
+    check_tensor(function, argument, rows, (torch.uint8,), device)
+    if rows.dim() != 2 or rows.shape[0] < 1 or rows.shape[1] % 8 != 0:
         msg = (
-            f"{function}: expected a shape [ranks >= 1, a multiple of 8] for 'payloads', got "
-            f"{tuple(payloads.shape)}. Pad every rank's payload to the same length."
+            f"{function}: expected a shape [ranks >= 1, a multiple of 8] for '{argument}', got "
+            f"{tuple(rows.shape)}. Pad every rank's payload to the same length."
         )
         raise ValueError(msg)
-    check_int(function, "offset", offset, 0, payloads.shape[1])
-    if offset % 8 != 0 or offset + section_length > payloads.shape[1]:
+
+
+def check_offset(function: str, offset: Any, row_length: int, section_length: int) -> None:
+    """Raise unless a whole section can be at `offset` of a row."""
+    check_int(function, "offset", offset, 0, row_length)
+    if offset % 8 != 0 or offset + section_length > row_length:
         msg = (
             f"{function}: expected a multiple of 8 for 'offset', with {section_length} bytes from "
-            f"there in rows of {payloads.shape[1]}, got {offset}."
+            f"there in rows of {row_length}, got {offset}."
         )
         raise ValueError(msg)
 
