@@ -62,7 +62,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.arrivals",
         "gradient.payload",
         "gradient.status",
+        "gradient.share_payload",
         "gradient.feedback",
+        "gradient.owner_residual",
+        "gradient.share_owner",
         "gradient.backward_profile",
         "gradient.measured_model",
         "gradient.speed_of_rank",
@@ -74,6 +77,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.bf16_exchange",
         "gradient.local_exchange",
         "gradient.top_k_exchange",
+        "gradient.two_phase_exchange",
         "gradient.sparse_rows_exchange",
     ),
     (

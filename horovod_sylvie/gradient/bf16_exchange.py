@@ -64,10 +64,8 @@ class Bf16Exchange:
     def proceed(self) -> None:
         """Sum this rank's share, and send the sums round."""
         assert self._handle is not None, "proceed comes after start"
-        started_s = time.perf_counter()
         handle, self._handle = self._handle, None
-        shares = handle.wait().view(torch.bfloat16)  # [P, S]
-        self.cost.waiting_s += time.perf_counter() - started_s
+        shares = self.cost.wait(handle).view(torch.bfloat16)  # [P, S]
         total = shares.sum(dim=0, dtype=torch.float32) * self._reduction.scale(self._comm.size)
         self._handle = self._comm.allgather(
             total.to(torch.bfloat16).view(torch.uint8), name=f"sylvie.grad.{self.name}.sum"
@@ -76,10 +74,8 @@ class Bf16Exchange:
     def wait(self) -> list[str]:
         """Wait; an Inf or a NaN is a gradient like any other here, as with Horovod."""
         assert self._handle is not None, "wait comes after proceed"
-        started_s = time.perf_counter()
         handle, self._handle = self._handle, None
-        self._sums = handle.wait().view(torch.bfloat16)  # [P S]
-        self.cost.waiting_s += time.perf_counter() - started_s
+        self._sums = self.cost.wait(handle).view(torch.bfloat16)  # [P S]
         return []
 
     def apply(self, num_active: int) -> None:

@@ -7,9 +7,14 @@ group where a gradient was not finite. Until `apply`, `grad` holds the local gra
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from ..comm.errors import CommunicationError
 from ..comm.protocol import Handle
@@ -40,6 +45,8 @@ class Step:
 class ExchangeCost:
     """What a group's exchange has cost on this rank, added up over steps.
 
+    Times of day are those of `time.perf_counter`.
+
     Attributes:
         num_steps: Steps counted.
         payload_bytes: Bytes handed to the communicator.
@@ -47,6 +54,8 @@ class ExchangeCost:
         selection_s: Seconds spent preparing what is sent, in hooks.
         waiting_s: Seconds spent waiting for what others send.
         decoding_s: Seconds spent turning it into gradients.
+        submitted_s: When the newest step's operation was submitted.
+        completed_s: When it had come, if this rank saw that: None where it was there before.
     """
 
     num_steps: int = 0
@@ -55,12 +64,25 @@ class ExchangeCost:
     selection_s: float = 0.0
     waiting_s: float = 0.0
     decoding_s: float = 0.0
+    submitted_s: float = 0.0
+    completed_s: float | None = None
 
     def count(self, payload_bytes: int, bytes_sent: int) -> None:
-        """Count one step's bytes."""
+        """Count one step's bytes, just submitted."""
         self.num_steps += 1
         self.payload_bytes += payload_bytes
         self.bytes_sent += bytes_sent
+        self.submitted_s = time.perf_counter()
+
+    def wait(self, handle: Handle) -> Tensor:
+        """Wait for an operation, and count the time."""
+        started_s = time.perf_counter()
+        was_there = handle.poll()
+        result = handle.wait()
+        ended_s = time.perf_counter()
+        self.waiting_s += ended_s - started_s
+        self.completed_s = None if was_there else ended_s
+        return result
 
 
 class Exchange(Protocol):
@@ -111,6 +133,17 @@ def drain(handle: Handle | None) -> None:
     if handle is not None:
         with suppress(CommunicationError):
             handle.wait()
+
+
+def gradient_norms(parameters: Sequence[ExchangedParameter], step: Step) -> list[float]:
+    """Return the norm of each local gradient, clipped and free of a loss scale; 0 without one."""
+    gradients = [parameter.gradient() for parameter in parameters]
+    return [
+        0.0
+        if gradient is None
+        else float(torch.linalg.vector_norm(gradient.float())) * step.clip / step.loss_scale
+        for gradient in gradients
+    ]
 
 
 def ring_allreduce_bytes(nbytes: int, num_ranks: int) -> int:

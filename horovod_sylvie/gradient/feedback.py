@@ -7,14 +7,18 @@ u = m u + g, v = v + u, the K largest of v are sent, and u and v are cleared whe
 Both are float32, in gradient units, free of a loss scale. They never live in `optimizer.state`:
 `hvd.broadcast_optimizer_state` would copy rank 0's to every rank and multiply their mass.
 
-Shapes: D elements of the parameter, K selected.
+Shapes: D elements of the parameter, K selected, P shares, B bytes of a row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from ..ops.shares import SharesReport, clear_shares, select_shares
 from ..ops.top_k import SelectReport, clear_selected, select_top_k
 
 
@@ -35,10 +39,12 @@ class Feedback:
         self.residual = torch.zeros(num_elements, device=device)
         self.velocity = None if momentum is None else torch.zeros_like(self.residual)
         self.hint = 0
+        self._share_hints: tuple[int, ...] = ()
         self._momentum = momentum
         self._accumulated = torch.zeros_like(self.residual)
         self._next_velocity = None if momentum is None else torch.zeros_like(self.residual)
-        self._selected: tuple[Tensor, int, torch.dtype] | None = None
+        # Clears a tensor where the elements are that were selected
+        self._clear: Callable[..., None] | None = None
         self._flushed_velocity: Tensor | None = None
         self.last_rate: float | None = None
 
@@ -64,8 +70,7 @@ class Feedback:
             section: Written. `section_bytes(D, K, dtype)` bytes.
             dtype: How values travel.
         """
-        if self.velocity is not None:
-            gradient, scale = self._accelerate(self.velocity, gradient, scale), 1.0
+        gradient, scale = self._accelerate(gradient, scale)
         report = select_top_k(
             gradient,
             self.residual,
@@ -77,41 +82,83 @@ class Feedback:
             section=section,
         )
         self.hint = report.threshold_bits
-        self._selected = (section, k, dtype)
+        self._clear = partial(
+            clear_selected,
+            section,
+            num_elements=self.residual.numel(),
+            k=k,
+            value_dtype=dtype,
+        )
         return report
 
-    def _accelerate(self, velocity: Tensor, gradient: Tensor | None, scale: float) -> Tensor:
-        """Return m u + g, and keep it as the next velocity where it is finite. [D], float32."""
+    def select_shares(
+        self,
+        gradient: Tensor | None,
+        *,
+        ks: Sequence[int],
+        scale: float,
+        rows: Tensor,
+        offset: int,
+        dtype: torch.dtype,
+    ) -> SharesReport:
+        """Add a gradient, and move the largest elements of each owner's share into its row.
+
+        Args:
+            gradient: The local gradient, or None. [D]
+            ks: K of each share; 0 of an empty one. P entries
+            scale: What the gradient is multiplied by.
+            rows: Their sections are written. [P, B], uint8
+            offset: Where they start in each row.
+            dtype: How values travel.
+        """
+        gradient, scale = self._accelerate(gradient, scale)
+        if len(self._share_hints) != len(ks):
+            self._share_hints = (self.hint,) * len(ks)
+        report = select_shares(
+            gradient,
+            self.residual,
+            ks=ks,
+            scale=scale,
+            value_dtype=dtype,
+            hints=self._share_hints,
+            accumulated=self._accumulated,
+            rows=rows,
+            offset=offset,
+        )
+        self._share_hints = report.threshold_bits
+        self._clear = partial(clear_shares, rows, offset=offset, ks=ks, value_dtype=dtype)
+        return report
+
+    def _accelerate(self, gradient: Tensor | None, scale: float) -> tuple[Tensor | None, float]:
+        """Return what is selected from, and its scale: m u + g with momentum correction.
+
+        Keeps that as the next velocity where it is finite.
+        """
+        if self.velocity is None:
+            return gradient, scale
         assert self._momentum is not None
         assert self._next_velocity is not None
-        torch.mul(velocity, self._momentum, out=self._next_velocity)
+        torch.mul(self.velocity, self._momentum, out=self._next_velocity)
         if gradient is None:
-            return self._next_velocity
+            return self._next_velocity, 1.0
         total = torch.add(self._next_velocity, gradient.float() * scale)
         # An Inf must reach the kernel, which counts it, and must not stay here
         torch.where(torch.isfinite(total), total, self._next_velocity, out=self._next_velocity)
-        return total
+        return total, 1.0
 
     def commit(self) -> None:
         """Accept that the selected elements were sent."""
-        if self._selected is None:
+        if self._clear is None:
             return
-        section, k, dtype = self._selected
-        self._selected = None
+        clear, self._clear = self._clear, None
         self.residual, self._accumulated = self._accumulated, self.residual
         if self.velocity is not None and self._next_velocity is not None:
             self.velocity, self._next_velocity = self._next_velocity, self.velocity
-            clear_selected(
-                section,
-                num_elements=self.residual.numel(),
-                k=k,
-                value_dtype=dtype,
-                tensor=self.velocity,
-            )
+            clear(tensor=self.velocity)
 
     def revert(self) -> None:
         """Forget the selection: nothing was sent."""
-        self._selected = None
+        self._clear = None
 
     def whole(self, gradient: Tensor, scale: float) -> Tensor:
         """Return all that is pending, with a gradient added; see `flush`. [D], float32."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
 from .exchange import ExchangeCost, Step, drain, ring_allreduce_bytes
+from .feedback import Feedback
 from .parameter import ExchangedParameter
 from .reduction import Reduction
 
@@ -22,11 +23,16 @@ from .reduction import Reduction
 class FusedExchange:
     """Exchanges one group of parameters by one allreduce.
 
+    A parameter alone travels in its own gradient's memory, where its layout and dtype allow that:
+    `grad` then holds the sum already in `wait`.
+
     Args:
         comm: The communicator.
         name: Stable name of the group.
         parameters: The group.
         reduction: Sum or mean.
+        feedback: Of each parameter that travels sparse in other plans, else None: what it has
+            pending is sent too, and is then no more.
     """
 
     def __init__(
@@ -35,6 +41,7 @@ class FusedExchange:
         name: str,
         parameters: tuple[ExchangedParameter, ...],
         reduction: Reduction,
+        feedback: tuple[Feedback | None, ...] = (),
     ) -> None:
         self.name = name
         self.parameters = parameters
@@ -42,13 +49,26 @@ class FusedExchange:
         self._comm = comm
         self._reduction = reduction
         self._sizes = [parameter.num_elements for parameter in parameters]
-        self._buffer = fused_buffer(parameters)
+        self._own_buffer: Tensor | None = None  # made when it is needed
+        self._buffer = torch.empty(0)
         self._handle: Handle | None = None
+        self._sent: list[Feedback] = []  # of this step: what of it was pending
+        feedback = feedback or (None,) * len(parameters)
+        self._pending = [
+            (parameter, each)
+            for parameter, each in zip(parameters, feedback, strict=True)
+            if each is not None
+        ]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes that this rank handed over in the newest step."""
+        return self._buffer.nbytes
 
     def start(self, step: Step) -> None:
         """Copy the gradients into one vector and submit it."""
         started_s = time.perf_counter()
-        fill_fused(self._buffer, self.parameters, step)
+        self._buffer = self._filled(step)
         self._handle = self._comm.allreduce_(
             self._buffer,
             name=f"sylvie.grad.{self.name}",
@@ -65,10 +85,8 @@ class FusedExchange:
     def wait(self) -> list[str]:
         """Wait, and say whether the sum is finite."""
         assert self._handle is not None, "wait comes after start"
-        started_s = time.perf_counter()
         handle, self._handle = self._handle, None
-        handle.wait()
-        self.cost.waiting_s += time.perf_counter() - started_s
+        self.cost.wait(handle)
         return nonfinite_sums(self._buffer, self.parameters, self._sizes)
 
     def apply(self, num_active: int) -> None:
@@ -77,14 +95,58 @@ class FusedExchange:
         correction = self._reduction.correction(self._comm.size, num_active)
         if correction != 1.0:
             self._buffer.mul_(correction)
-        for parameter, flat in zip(self.parameters, self._buffer.split(self._sizes), strict=True):
-            parameter.store(flat)
+        if self._buffer is self._own_buffer:
+            for parameter, flat in zip(
+                self.parameters, self._buffer.split(self._sizes), strict=True
+            ):
+                parameter.store(flat)
+        for feedback in self._sent:
+            feedback.flush()
+        # Without a velocity nothing will be pending again until another plan
+        done = {id(each) for each in self._sent if each.velocity is None}
+        self._pending = [each for each in self._pending if id(each[1]) not in done]
+        self._sent.clear()
         self.cost.decoding_s += time.perf_counter() - started_s
 
     def revert(self) -> None:
         """Forget what came."""
         handle, self._handle = self._handle, None
         drain(handle)
+        self._sent.clear()
+
+    def _filled(self, step: Step) -> Tensor:
+        """Return the vector to sum, [n]: the gradient itself, or a buffer with all of them."""
+        if len(self.parameters) == 1 and not self._pending and not step.joined:
+            flat = _sole_gradient(self.parameters[0])
+            if flat is not None:
+                return flat if step.clip == 1.0 else flat.mul_(step.clip)
+        if self._own_buffer is None:
+            self._own_buffer = fused_buffer(self.parameters)
+        fill_fused(self._own_buffer, self.parameters, step)
+        self._add_pending(self._own_buffer, step)
+        return self._own_buffer
+
+    def _add_pending(self, buffer: Tensor, step: Step) -> None:
+        """Add what is pending to buffer, [n]; what is frozen, or has no batch, keeps it."""
+        if step.joined or not self._pending:
+            return
+        places = {
+            id(parameter): place
+            for parameter, place in zip(self.parameters, buffer.split(self._sizes), strict=True)
+        }
+        for parameter, feedback in self._pending:
+            if parameter.tensor.requires_grad:
+                place = places[id(parameter)]
+                place.copy_(feedback.whole(place, 1.0 / step.loss_scale))
+                place.mul_(step.loss_scale)
+                self._sent.append(feedback)
+
+
+def _sole_gradient(parameter: ExchangedParameter) -> Tensor | None:
+    """Return a gradient, [D], that can be summed where it is, else None."""
+    grad = parameter.tensor.grad
+    summable = parameter.tensor.dtype in {torch.float32, torch.float64}
+    return parameter.writable_gradient() if grad is not None and summable else None
 
 
 def fused_buffer(parameters: tuple[ExchangedParameter, ...], *, multiple: int = 1) -> Tensor:

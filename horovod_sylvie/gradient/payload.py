@@ -14,7 +14,9 @@ offset bytes meaning
 32     4     rank of the sender
 36     4     number of gradient elements that were not finite, at most 2**32 - 1
 40     8     checksum of the payload with this field zero (`ops.checksum`)
-48     16    zero
+48     8     zero
+56     4     one more than the rank whose payload the sender could not use; 0 if there is none
+60     4     zero
 64     ...   sections, one after another (`ops.top_k`), each a multiple of 8 bytes
 ====== ===== =====================================================================
 
@@ -44,7 +46,7 @@ HEADER_BYTES: Final = 64
 _ALIGNMENT: Final = 512
 _MAGIC: Final = b"HVSG"
 _VERSION: Final = 1
-_HEADER: Final = struct.Struct("<4sHHQQQIIQ16x")
+_HEADER: Final = struct.Struct("<4sHHQQQIIQ8xI4x")
 _CHECKSUM_AT: Final = 40
 _NONFINITE: Final = 1
 _EMPTY: Final = 2
@@ -81,10 +83,12 @@ class Header:
     Attributes:
         num_nonfinite: Elements of its gradients that were not finite.
         empty: Whether it sends nothing.
+        wrong_rank: A rank whose payload was wrong, so that nothing is sent; mostly None.
     """
 
     num_nonfinite: int = 0
     empty: bool = False
+    wrong_rank: int | None = None
 
 
 def make_layout(
@@ -130,7 +134,8 @@ def seal(payload: Tensor, layout: PayloadLayout, header: Header, *, step: int, r
         rank: This rank.
     """
     flags = (_NONFINITE if header.num_nonfinite else 0) | (_EMPTY if header.empty else 0)
-    _write(payload, 0, _fields(layout, flags, step, rank, header.num_nonfinite))
+    wrong = 0 if header.wrong_rank is None else header.wrong_rank + 1
+    _write(payload, 0, _fields(layout, flags, step, rank, header.num_nonfinite, wrong))
     _write(payload, _CHECKSUM_AT, struct.pack("<Q", checksum(payload)))
 
 
@@ -150,22 +155,35 @@ def open_payload(
         PayloadError: If anything is wrong with it. The text names the rank and what differs.
     """
     raw = payload[:HEADER_BYTES].cpu().numpy().tobytes()
-    _, _, flags, _, _, _, _, num_nonfinite, expected = _HEADER.unpack(raw)
+    _, _, flags, _, _, _, _, num_nonfinite, expected, wrong = _HEADER.unpack(raw)
     _write(payload, _CHECKSUM_AT, bytes(8))
     found = checksum(payload)
-    if found != expected or raw != _as_sent(layout, flags, step, rank, num_nonfinite, expected):
-        raise PayloadError(
-            f"the payload of rank {rank} for gradient group '{group}' at step {step} is wrong: "
-            f"{_difference(raw, layout, step, found)}. Nothing of it was used. Run the same "
-            "program with the same options on every rank; if they are the same, suspect memory or "
-            "the network."
-        )
-    return Header(num_nonfinite, bool(flags & _EMPTY))
+    known = flags & (_NONFINITE | _EMPTY)
+    fields = _fields(layout, known, step, rank, num_nonfinite, wrong, expected)
+    if found != expected or raw != fields:
+        raise wrong_payload(rank, group, step, _difference(raw, layout, step, found))
+    return Header(num_nonfinite, bool(flags & _EMPTY), wrong - 1 if wrong else None)
+
+
+def wrong_payload(rank: int, group: str, step: int, reason: str) -> PayloadError:
+    """Return the error that says what is wrong with a rank's payload.
+
+    Args:
+        rank: Whose payload.
+        group: Name of the group.
+        step: Optimizer step.
+        reason: What is wrong; no full stop.
+    """
+    return PayloadError(
+        f"the payload of rank {rank} for gradient group '{group}' at step {step} is wrong: "
+        f"{reason}. Nothing of it was used. Run the same program with the same options on every "
+        "rank; if they are the same, suspect memory or the network."
+    )
 
 
 def _difference(raw: bytes, layout: PayloadLayout, step: int, found: int) -> str:
     """Say what is wrong with a header. `found`: the payload's checksum."""
-    magic, version, flags, plan, sent_step, nbytes, sender, _, expected = _HEADER.unpack(raw)
+    magic, version, flags, plan, sent_step, nbytes, sender, _, expected, _ = _HEADER.unpack(raw)
     if not any(raw):
         return (
             "it is all zeros, as after hvd.join(). Make the optimizer with uneven_batches=True and "
@@ -188,7 +206,15 @@ def _difference(raw: bytes, layout: PayloadLayout, step: int, found: int) -> str
     return f"it claims to be of rank {sender} with {nbytes} bytes, flags {flags:#x}"
 
 
-def _fields(layout: PayloadLayout, flags: int, step: int, rank: int, num_nonfinite: int) -> bytes:
+def _fields(
+    layout: PayloadLayout,
+    flags: int,
+    step: int,
+    rank: int,
+    num_nonfinite: int,
+    wrong: int,
+    payload_checksum: int = 0,
+) -> bytes:
     return _HEADER.pack(
         _MAGIC,
         _VERSION,
@@ -198,17 +224,9 @@ def _fields(layout: PayloadLayout, flags: int, step: int, rank: int, num_nonfini
         layout.nbytes,
         rank,
         min(num_nonfinite, 2**32 - 1),
-        0,
+        payload_checksum,
+        wrong,
     )
-
-
-def _as_sent(
-    layout: PayloadLayout, flags: int, step: int, rank: int, num_nonfinite: int, expected: int
-) -> bytes:
-    known = flags & (_NONFINITE | _EMPTY)
-    header = bytearray(_fields(layout, known, step, rank, num_nonfinite))
-    struct.pack_into("<Q", header, _CHECKSUM_AT, expected)
-    return bytes(header)
 
 
 def _write(payload: Tensor, offset: int, raw: bytes) -> None:

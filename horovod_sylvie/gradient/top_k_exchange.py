@@ -18,7 +18,7 @@ from ..comm.protocol import Communicator, Handle
 from ..ops.top_k import add_selected, restore_selected, section_bytes
 from ..planning.plan import num_selected
 from .compression import TopK
-from .exchange import ExchangeCost, Step, drain, ring_allgather_bytes
+from .exchange import ExchangeCost, Step, drain, gradient_norms, ring_allgather_bytes
 from .feedback import Feedback
 from .parameter import ExchangedParameter
 from .payload import Header, PayloadLayout, make_layout, open_payload, seal
@@ -73,10 +73,15 @@ class TopKExchange:
         """Where each parameter's selected elements are in the payload."""
         return self._layout
 
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes that this rank handed over in the newest step."""
+        return self._layout.nbytes
+
     def start(self, step: Step) -> None:
         """Select, and send the payload."""
         if step.sampled:
-            self._sample_norms(step)
+            self.gradient_norms = gradient_norms(self.parameters, step)
         started_s = time.perf_counter()
         self._step = step
         self._use_density(self._policy.density_at(step.number))
@@ -97,10 +102,9 @@ class TopKExchange:
     def wait(self) -> list[str]:
         """Wait, check every payload, and say whose gradients were not finite."""
         assert self._handle is not None, "wait comes after start"
-        started_s = time.perf_counter()
         handle, self._handle = self._handle, None
-        self._gathered = handle.wait().view(self._comm.size, self._layout.nbytes)  # [P, B]
-        self.cost.waiting_s += time.perf_counter() - started_s
+        gathered = self.cost.wait(handle)
+        self._gathered = gathered.view(self._comm.size, self._layout.nbytes)  # [P, B]
         self._headers = [
             open_payload(row, self._layout, step=self._step.number, rank=rank, group=self.name)
             for rank, row in enumerate(self._gathered)
@@ -163,15 +167,6 @@ class TopKExchange:
             )
             norms.append(float(torch.linalg.vector_norm(sent)))
         return norms
-
-    def _sample_norms(self, step: Step) -> None:
-        gradients = [parameter.gradient() for parameter in self.parameters]
-        self.gradient_norms = [
-            0.0
-            if gradient is None
-            else float(torch.linalg.vector_norm(gradient.float())) * step.clip / step.loss_scale
-            for gradient in gradients
-        ]
 
     def _section(self, number: int) -> Tensor:
         """Return the bytes of one parameter's selected elements in this rank's payload."""

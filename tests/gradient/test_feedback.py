@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from horovod_sylvie.gradient.feedback import Feedback
+from horovod_sylvie.ops.shares import add_shares
 from horovod_sylvie.ops.top_k import restore_selected, section_bytes
 
 D, K = 500, 20
@@ -157,3 +158,36 @@ def test_whole_is_all_that_is_pending_until_it_is_flushed(momentum: float | None
     assert not feedback.residual.any()
     if feedback.velocity is not None:
         assert torch.equal(feedback.velocity, first)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+@pytest.mark.parametrize("value_dtype", [torch.bfloat16, torch.float32])
+def test_selection_by_share_is_committed_or_reverted_to_the_bit(
+    value_dtype: torch.dtype, momentum: float | None
+) -> None:
+    size, counts = 5000, (K, 5)  # shares of 4096 and 904 elements
+    feedback = Feedback(size, CPU, momentum=momentum)
+    rows = torch.zeros(2, 256, dtype=torch.uint8)
+    for step in range(5):
+        grad = torch.randn(size, generator=torch.Generator().manual_seed(step))
+        before = feedback.residual.clone()
+        velocity = None if feedback.velocity is None else feedback.velocity.clone()
+        report = feedback.select_shares(
+            grad, ks=counts, scale=0.5, rows=rows, offset=8, dtype=value_dtype
+        )
+        if step == 2:
+            feedback.revert()
+            assert torch.equal(feedback.residual, before)
+            assert velocity is None or torch.equal(feedback.velocity, velocity)
+            continue
+        feedback.commit()
+        sent = torch.zeros(size)
+        add_shares(rows, offset=8, ks=counts, value_dtype=value_dtype, scale=1.0, out=sent)
+        assert report.num_nonfinite == 0
+        assert int(sent[:4096].count_nonzero()) == K
+        assert int(sent[4096:].count_nonzero()) == 5
+        added = grad * 0.5
+        if velocity is not None:
+            added = velocity * 0.9 + added
+            assert torch.equal(feedback.velocity, torch.where(sent == 0, added, 0.0))
+        assert_same_mass(before + added, sent, feedback.residual)

@@ -65,6 +65,8 @@ def test_layout_follows_the_formula(value_dtype: torch.dtype) -> None:
         Header(num_nonfinite=1),
         Header(num_nonfinite=2**32 - 1),
         Header(num_nonfinite=3, empty=True),
+        Header(empty=True, wrong_rank=0),
+        Header(empty=True, wrong_rank=2),
     ],
 )
 def test_header_is_read_as_it_was_written(header: Header) -> None:
