@@ -23,7 +23,7 @@ import horovod.torch as hvd
 import torch
 from dense_data import Dataset, read_dataset
 from dense_models import make_model
-from dense_options import parse_arguments
+from dense_options import SPARSE, parse_arguments
 from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
@@ -33,10 +33,14 @@ import horovod_sylvie as hvs
 
 def make_compression(args: argparse.Namespace) -> Any:
     """Return how gradients travel."""
-    if args.compression != "topk":
-        return getattr(hvs.Compression, args.compression)
-    return hvs.Compression.topk(
-        density=args.density,
+    policy = getattr(hvs.Compression, args.compression)
+    if args.compression not in SPARSE:
+        return policy
+    bounds: dict[str, Any] = {"density": args.density}
+    if args.compression == "lags":
+        bounds = {"min_density": args.min_density, "max_density": args.density}
+    return policy(
+        **bounds,
         value_dtype=getattr(torch, args.value_dtype),
         min_elements=args.min_elements,
         warmup=hvs.Warmup(steps=args.warmup_steps) if args.warmup_steps else None,

@@ -24,11 +24,13 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("clip_norm", lambda value: value > 0, "a number above 0"),
     ("seed", lambda value: value >= 0, "at least 0"),
     ("density", lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
+    ("min_density", lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
     ("warmup_steps", lambda value: value >= 0, "at least 0"),
     ("min_elements", lambda value: value >= 0, "at least 0"),
     ("telemetry_every", lambda value: value >= 0, "at least 0"),
 )
-TOPK_ONLY = (
+SPARSE = ("topk", "lags")
+SPARSE_ONLY = (
     "density",
     "warmup_steps",
     "momentum_mode",
@@ -48,10 +50,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
         value = getattr(args, name)
         if value is not None and not is_valid(value):
             parser.error(f"{option(name)}: expected {expected}, got {value}")
-    if args.compression != "topk":
-        for name in TOPK_ONLY:
-            if getattr(args, name) != parser.get_default(name):
-                parser.error(f"{option(name)}: only for --compression topk")
+    check_compression(parser, args)
     if args.momentum_mode == "dgc" and args.momentum == 0:
         parser.error("--momentum-mode dgc: needs a --momentum above 0")
     if args.json and not Path(args.json).resolve().parent.is_dir():
@@ -59,6 +58,18 @@ def parse_arguments(description: str) -> argparse.Namespace:
     if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
         parser.error("--tensorboard: its package is missing. Run: pip install tensorboard")
     return args
+
+
+def check_compression(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Leave with one line where an option does not go with the compression."""
+    if args.compression not in SPARSE:
+        for name in SPARSE_ONLY:
+            if getattr(args, name) != parser.get_default(name):
+                parser.error(f"{option(name)}: only for --compression topk or lags")
+    if args.compression != "lags" and args.min_density != parser.get_default("min_density"):
+        parser.error("--min-density: only for --compression lags")
+    if args.compression == "lags" and args.min_density > args.density:
+        parser.error(f"--min-density: expected at most {args.density} (--density)")
 
 
 def option(name: str) -> str:
@@ -74,7 +85,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     add_training(parser.add_argument_group("training").add_argument)
     add_compression(parser.add_argument_group("gradients").add_argument)
     add = parser.add_argument_group("output").add_argument
-    add("--telemetry-every", type=int, default=0, help="steps between samples of topk's error")
+    add("--telemetry-every", type=int, default=0, help="steps between samples of the error")
     add("--json", help="write losses, test figures, times, bytes and options to this file")
     add("--tensorboard", metavar="DIR", help="write scalars there, for TensorBoard")
     return parser
@@ -102,14 +113,20 @@ def add_training(add: Callable[..., argparse.Action]) -> None:
 
 def add_compression(add: Callable[..., argparse.Action]) -> None:
     """Add how gradients travel."""
-    add("--compression", choices=["none", "fp16", "bf16", "topk"], default="none")
-    add("--density", type=float, default=0.01, help="share of a gradient that topk sends")
-    add("--warmup-steps", type=int, default=0, help="steps in which topk's density comes down")
+    add("--compression", choices=["none", "fp16", "bf16", *SPARSE], default="none")
+    add(
+        "--density",
+        type=float,
+        default=0.01,
+        help="share of a gradient that topk sends, and lags at most",
+    )
+    add("--min-density", type=float, default=0.001, help="share that lags sends at least")
+    add("--warmup-steps", type=int, default=0, help="steps in which the density comes down")
     add("--momentum-mode", choices=["post", "dgc"], default="post", help="after or before topk")
     add("--min-elements", type=int, default=1024, help="gradients smaller than this travel whole")
     add(
         "--value-dtype",
         choices=["bfloat16", "float32"],
         default="bfloat16",
-        help="of topk's values",
+        help="of selected values",
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .comm.protocol import Communicator, Handle
     from .gradient.compression import Compression
     from .gradient.density import Warmup
-    from .gradient.gradient_exchange import NonFiniteGradientError
+    from .gradient.outcome import NonFiniteGradientError
     from .gradient.payload import PayloadError
     from .gradient.telemetry import Telemetry
     from .halo.batch_norm import SynchronizedBatchNorm
@@ -100,7 +100,7 @@ _MODULE_OF: Final = MappingProxyType(
         "Handle": "comm.protocol",
         "HorovodCommunicator": "comm.horovod",
         "LoopbackCommunicator": "comm.loopback",
-        "NonFiniteGradientError": "gradient.gradient_exchange",
+        "NonFiniteGradientError": "gradient.outcome",
         "OneBit": "halo.packed_codec",
         "Partition": "partition.local_partition",
         "PartitionReport": "partition.report",

@@ -16,7 +16,7 @@ from .comm.horovod import HorovodCommunicator
 from .comm.protocol import Communicator
 from .comm.reduce_ops import reduce_op_name
 from .gradient.clipping import clip_local
-from .gradient.compression import Compression, check_compression
+from .gradient.compression import Compression, Lags, check_compression
 from .gradient.control import OptimizerControl
 from .gradient.gradient_exchange import GradientExchange
 from .gradient.hyperparameters import read_numbers
@@ -58,14 +58,15 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             schedulers stay valid.
         named_parameters: Usually `model.named_parameters()`. The names must be the same on every
             rank; without them parameters are numbered.
-        compression: `hvs.Compression.none`, `.fp16`, `.bf16`, `.topk(density=...)`, or any
-            Horovod compressor.
+        compression: `hvs.Compression.none`, `.fp16`, `.bf16`, `.topk(density=...)`, `.lags()`, or
+            any Horovod compressor.
         backward_passes_per_step: Backward passes whose gradients are added up for one step.
         op: `hvd.Average` or `hvd.Sum`, or their names.
         gradient_predivide_factor: With Average: gradients are divided by it before the sum and
             the sum by P / factor. Values of top-k travel unscaled: they cannot overflow.
         num_groups: Horovod's older name of `groups`.
-        groups: A number of groups, or lists of parameters, that are exchanged together.
+        groups: A number of groups, or lists of parameters, that are exchanged together. Not with
+            `.lags()`, which decides that itself.
         sparse_as_dense: Exchange sparse gradients as dense ones.
         process_set: `hvd.ProcessSet` to reduce over; None for all ranks. Ranks outside it train
             by themselves.
@@ -104,6 +105,11 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             stacklevel=2,
         )
         groups = num_groups if groups is None else groups
+    if groups and isinstance(compression, Lags):
+        raise ValueError(
+            f"{name}: expected no 'groups' with Compression.lags, which decides by itself what "
+            f"travels together, got {groups!r}. Leave them out, or use Compression.topk."
+        )
     _check_limits(clip_norm, telemetry_every, momentum)
     _check_scaler(scaler)
     named = check_named_parameters(optimizer.param_groups, named_parameters)

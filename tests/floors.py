@@ -72,6 +72,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "gradient.exchange",
+        "gradient.outcome",
+        "gradient.link_samples",
         "gradient.allreduce_exchange",
         "gradient.fused_exchange",
         "gradient.bf16_exchange",
@@ -83,6 +85,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "gradient.gradient_kinds",
         "gradient.exchange_factory",
+        "gradient.group_progress",
+        "gradient.rank_measurements",
+        "gradient.planner_inputs",
+        "gradient.adaptive_plan",
         "gradient.telemetry",
         "gradient.gradient_exchange",
     ),

@@ -33,36 +33,29 @@ class BackwardProfile:
             self._steps.append(self._current)
         self._current = {}
 
+    def drop_step(self) -> None:
+        """Forget the step, and begin another."""
+        self._current = {}
+
     def clear(self) -> None:
         """Forget all steps."""
         self._steps.clear()
         self._current = {}
 
-    def intervals(self, names: list[str]) -> list[float]:
-        """Return the seconds before each gradient; 0 before the first of a step.
-
-        Args:
-            names: Of the parameters.
+    def intervals(self) -> dict[str, float]:
+        """Return the seconds before each gradient: the median over steps since the one before it.
 
         Returns:
-            In the order of `names`: the median over steps of the time since the gradient before
-            it, and 0 for parameters that had none.
+            By parameter, in the order in which their gradients came, by median position; 0 before
+            the first of a step. Parameters that had no gradient are not in it.
         """
         found: dict[str, list[float]] = {}
+        places: dict[str, list[int]] = {}
         for step in self._steps:
             before = None
-            for name, at_s in sorted(step.items(), key=lambda item: item[1]):
+            for place, (name, at_s) in enumerate(sorted(step.items(), key=lambda item: item[1])):
                 found.setdefault(name, []).append(0.0 if before is None else at_s - before)
-                before = at_s
-        return [median(found[name]) if name in found else 0.0 for name in names]
-
-    def arrival_order(self, names: list[str]) -> list[str]:
-        """Return parameters in the order in which their gradients came, by median position."""
-        places: dict[str, list[float]] = {}
-        for step in self._steps:
-            ordered = sorted(step, key=step.__getitem__)
-            for place, name in enumerate(ordered):
                 places.setdefault(name, []).append(place)
-        last = float(len(names))
-        keys = {name: median(places[name]) if name in places else last for name in names}
-        return sorted(names, key=lambda name: (keys[name], -names.index(name)))
+                before = at_s
+        order = sorted(found, key=lambda name: median(places[name]))
+        return {name: median(found[name]) for name in order}

@@ -16,18 +16,20 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from ..planning.plan import Plan
+from ..planning.plan_text import plan_from_json, plan_to_json
 from .gradient_exchange import GradientExchange
 from .sparse_rows_exchange import SparseRowsExchange
 
 STATE_KEY: Final = "horovod_sylvie"
-_VERSION: Final = 1
+_VERSION: Final = 2
 ALL_RANKS: Final = -1  # in place of a rank: the state is of all
 
 _logger = logging.getLogger(__name__)
 
 
 def save_feedback(exchange: GradientExchange) -> dict[str, Any]:
-    """Return this rank's residuals, velocities and step; tensors are not copied."""
+    """Return this rank's residuals, velocities and step; most tensors are not copied."""
     return {
         "version": _VERSION,
         "step": exchange.step_number,
@@ -42,8 +44,32 @@ def save_feedback(exchange: GradientExchange) -> dict[str, Any]:
         "by_row": [
             each.name for each in exchange.exchanges if isinstance(each, SparseRowsExchange)
         ],
-        "tensors": _tensors_of(exchange),
+        "plan": _plan_text(exchange),
+        "tensors": _tensors_of(exchange) | _with_owned(exchange),
     }
+
+
+def _with_owned(exchange: GradientExchange) -> dict[str, Tensor]:
+    """Return, as copies, the residuals of parameters of which this rank owns a share.
+
+    What it keeps as their owner is a part of what is pending, and of its own residual from then on.
+    """
+    found = {}
+    for name, owned in exchange.factory.owners.all().items():
+        whole = exchange.factory.feedback[name].residual.clone()
+        owned.add_to(whole)
+        found[f"residual.{name}"] = whole
+    return found
+
+
+def _plan_text(exchange: GradientExchange) -> str:
+    """Return the plan in use, where densities adapt and there is one; else nothing."""
+    plan = None if exchange.adaptive is None else exchange.adaptive.plan
+    return "" if plan is None else plan_to_json(plan)
+
+
+def _read_plan(exchange: GradientExchange, text: str) -> Plan:
+    return plan_from_json(text, [each.name for each in exchange.planned_parameters()])
 
 
 def consolidate_feedback(exchange: GradientExchange) -> dict[str, Any]:
@@ -55,7 +81,7 @@ def consolidate_feedback(exchange: GradientExchange) -> dict[str, Any]:
     comm = exchange.comm
     tensors = {
         name: comm.allreduce(tensor, name=f"sylvie.consolidate.{name}").wait().div_(comm.size)
-        for name, tensor in sorted(_tensors_of(exchange).items())
+        for name, tensor in sorted((_tensors_of(exchange) | _with_owned(exchange)).items())
     }
     return save_feedback(exchange) | {"rank": ALL_RANKS, "tensors": tensors}
 
@@ -90,6 +116,10 @@ def load_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
     if consolidated and state["op"] == "Sum":
         factor = state["num_ranks"] / comm.size
     _copy(exchange, state, factor)
+    if exchange.adaptive is not None:
+        if state["plan"]:
+            exchange.adaptive.use(_read_plan(exchange, state["plan"]))
+        exchange.follow_plan()  # also the same plan: what is pending now was not, a moment ago
 
 
 def _copy(exchange: GradientExchange, state: Mapping[str, Any], factor: float) -> None:
@@ -98,6 +128,7 @@ def _copy(exchange: GradientExchange, state: Mapping[str, Any], factor: float) -
         momentum = exchange.factory.momentum.get(name)
         if momentum is not None and momentum.velocity is None:
             momentum.velocity = torch.zeros_like(state["tensors"][f"dense_velocity.{name}"])
+    exchange.factory.owners.clear()
     for name, feedback in exchange.factory.feedback.items():
         feedback.last_rate = state["rates"].get(name)
     for name, tensor in _tensors_of(exchange).items():
@@ -135,13 +166,15 @@ def _tensors_of(exchange: GradientExchange) -> dict[str, Tensor]:
 
 def check_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
     """Raise a ValueError unless a saved state fits, as `load_feedback` does."""
-    fields = ("version", "step", "rank", "num_ranks", "op", "rates", "by_row", "tensors")
+    fields = ("version", "step", "rank", "num_ranks", "op", "rates", "by_row", "plan", "tensors")
     missing = set(fields) - set(state)
     if missing or state["version"] != _VERSION:
         raise ValueError(
             f"load_state_dict: expected version {_VERSION} of the '{STATE_KEY}' state, got "
             f"{state.get('version')!r} without {sorted(missing)}. It was saved by another release."
         )
+    if exchange.adaptive is not None and state["plan"]:
+        _read_plan(exchange, state["plan"])
     own = _tensors_of(exchange)
     for name in state["by_row"]:  # nobody knows yet that its gradients are sparse
         if f"residual.{name}" in own and exchange.factory.momentum:

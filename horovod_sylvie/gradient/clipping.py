@@ -13,19 +13,21 @@ from .parameter import ExchangedParameter
 
 
 def clip_factor(
-    parameters: Sequence[ExchangedParameter], max_norm: float, *, loss_scale: float
+    parameters: Sequence[ExchangedParameter], max_norm: float | None, *, loss_scale: float
 ) -> float:
     """Return what local gradients are multiplied by so that their norm is at most `max_norm`.
 
     Args:
         parameters: Whose gradients make up the norm: the Euclidean norm of all their elements.
-        max_norm: The limit.
+        max_norm: The limit; None for none.
         loss_scale: What the gradients are multiplied by already.
 
     Returns:
         min(1, max_norm / (norm + 1e-6)), as `torch.nn.utils.clip_grad_norm_`; 0 where the norm is
         not finite: an Inf or a NaN stays one, and nothing else of that gradient counts.
     """
+    if max_norm is None:
+        return 1.0
     norms = []
     for parameter in parameters:
         grad = parameter.tensor.grad

@@ -1,6 +1,6 @@
 """What a wrapped optimizer does around its own step, apart from being a torch optimizer.
 
-One small machine: a step is *pending* from its first gradient to its synchronisation, and
+A step is *pending* from its first gradient to its synchronisation, and
 *synchronized* from there to `step()`, to `zero_grad()` or to the next gradient.
 """
 
@@ -24,9 +24,10 @@ from .checkpoint import (
     save_feedback,
 )
 from .closure import synchronized_closure
-from .gradient_exchange import GradientExchange, Outcome
+from .gradient_exchange import GradientExchange
 from .leftover import Leftover
 from .momentum import MomentumOptions
+from .outcome import Outcome
 from .parameter import exchanged_parameters
 from .telemetry import Telemetry, report
 
@@ -89,7 +90,7 @@ class OptimizerControl:
             self._leftover.add_to_gradients(self._tensors)
             self._clip_local()
         else:
-            self._use_current_ranks()
+            self._use_ranks()
             self._overflow = self.exchange.synchronize().overflow
         self._synchronized = True
         self._by_scaler = by_scaler
@@ -125,7 +126,7 @@ class OptimizerControl:
         if exchange is None or exchange.options.scaler is not None:
             return
         # Residuals would be in the unit of one scale, and added to gradients of another
-        if exchange.is_pending or exchange.options.top_k is not None:
+        if exchange.is_pending or exchange.options.sparse is not None:
             raise RuntimeError(
                 "GradScaler.step: expected a scaler that the optimizer knows. Gradients that are "
                 "being exchanged cannot be unscaled, an overflow would stop this rank alone, and "
@@ -165,7 +166,7 @@ class OptimizerControl:
             raise RuntimeError(
                 "join: expected no gradients that await step(). Call step() first, then join()."
             )
-        self._use_current_ranks()
+        self._use_ranks()
         while True:
             outcome: Outcome = exchange.synchronize(joined=True)
             if not any(outcome.active):
@@ -218,9 +219,9 @@ class OptimizerControl:
     def consolidated_state(self) -> dict[str, Any]:
         """Return the same with one residual for all ranks. Collective."""
         exchange = self.exchange
-        if exchange is None or not (exchange.factory.feedback or exchange.factory.momentum):
+        if exchange is None or not self.state():
             return {}
-        self._use_current_ranks()
+        self._use_ranks()
         return {STATE_KEY: consolidate_feedback(exchange)}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
@@ -234,14 +235,15 @@ class OptimizerControl:
 
         Args:
             state: What was loaded.
-            param_groups: The optimizer's, as just loaded; with momentum correction they keep none.
+            param_groups: As just loaded; with momentum correction they keep none.
         """
         saved = state.get(STATE_KEY)
         exchange = self.exchange
         if exchange is not None:
             exchange.drop_step()
+            if exchange.options.momentum or exchange.options.lags is not None:
+                exchange.forget_agreement()  # rank 0's velocities and its plan are shared again
             if exchange.options.momentum:
-                exchange.forget_agreement()  # rank 0's velocities are shared again
                 for group in param_groups:
                     group["momentum"], group["weight_decay"] = 0.0, 0.0
             if saved is not None:
@@ -258,7 +260,9 @@ class OptimizerControl:
     def telemetry(self) -> Telemetry:
         """Report what the exchange costs."""
         exchange = self.exchange
-        return report([], {}) if exchange is None else report(exchange.exchanges, exchange.samples)
+        if exchange is None:
+            return report([], {})
+        return report(exchange.exchanges, exchange.samples, exchange.adaptive)
 
     def go_back(self) -> None:
         """Let the next `load_state` set the step too: all ranks load, and agree again."""
@@ -267,19 +271,15 @@ class OptimizerControl:
 
     def use_new_ranks(self) -> None:
         """Go on after Horovod was initialised again; what a rank had pending stays pending."""
-        exchange = self.exchange
-        if exchange is None:
-            return
-        before = exchange.comm.size
-        exchange.use_communicator(self._renew(exchange.comm, True))
-        rescale_feedback(exchange, before)
+        self._use_ranks(renewed=True)
         self._synchronized = False
         self._overflow = False
 
-    def _use_current_ranks(self) -> None:
+    def _use_ranks(self, *, renewed: bool = False) -> None:
+        """Use the present ranks. `renewed`: they are new, even if there are as many."""
         exchange = self.exchange
         if exchange is not None:
-            before, comm = exchange.comm, self._renew(exchange.comm, False)
+            before, comm = exchange.comm, self._renew(exchange.comm, renewed)
             if comm is not before:
                 exchange.use_communicator(comm)
                 rescale_feedback(exchange, before.size)

@@ -6,10 +6,14 @@ Residuals and velocities belong to parameters, not to groups, so that nothing is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..comm.protocol import Communicator
+from ..planning.plan import Plan
+from ..planning.plan_text import plan_digest
 from .allreduce_exchange import AllreduceExchange
 from .bf16_exchange import Bf16Exchange
+from .compression import Lags, can_be_sparse
 from .exchange import Exchange
 from .feedback import Feedback
 from .fused_exchange import FusedExchange
@@ -17,9 +21,11 @@ from .grouping import Group, make_groups
 from .local_exchange import LocalExchange
 from .momentum import DenseMomentum
 from .options import ExchangeOptions
+from .owner_residual import OwnerResidual, OwnerResiduals
 from .parameter import ExchangedParameter
 from .sparse_rows_exchange import SparseRowsExchange
 from .top_k_exchange import TopKExchange
+from .two_phase_exchange import TwoPhaseExchange
 
 
 class ExchangeFactory:
@@ -32,6 +38,8 @@ class ExchangeFactory:
     Attributes:
         feedback: By parameter name.
         momentum: By parameter name; empty without momentum correction.
+        plan: Of densities that adapt; None before there is one.
+        owners: What this rank keeps of the shares that it owns in two-phase exchanges.
     """
 
     def __init__(
@@ -41,6 +49,8 @@ class ExchangeFactory:
         self._rate_of = rate_of
         self.feedback: dict[str, Feedback] = {}
         self.momentum: dict[str, DenseMomentum] = {}
+        self.plan: Plan | None = None
+        self.owners = OwnerResiduals()
 
     def make(
         self,
@@ -57,7 +67,11 @@ class ExchangeFactory:
         """
         by_row = {id(parameter) for parameter in sparse}
         dense = [parameter for parameter in parameters if id(parameter) not in by_row]
-        groups = make_groups(dense, self._options.compression, self._options.groups)
+        groups = make_groups(dense, self._options.compression, self._options.groups, self.plan)
+        for group in groups:
+            if group.kind != "two-phase" or comm.size == 1:
+                self._take_home(group.parameters)
+        self._take_home(sparse)
         exchanges: list[Exchange] = [self._exchange_of(comm, group) for group in groups]
         exchanges += [
             SparseRowsExchange(comm, parameter, self._options.reduction) for parameter in sparse
@@ -77,23 +91,59 @@ class ExchangeFactory:
                 comm, group.name, group.parameters, options.compression, options.reduction
             )
         if group.kind == "fused":
-            return FusedExchange(comm, group.name, group.parameters, options.reduction)
+            pending = tuple(self._pending_of(parameter) for parameter in group.parameters)
+            return FusedExchange(comm, group.name, group.parameters, options.reduction, pending)
         if group.kind == "bf16":
             return Bf16Exchange(comm, group.name, group.parameters, options.reduction)
-        assert options.top_k is not None, "no other compression makes such groups"
+        assert options.sparse is not None, "no other compression makes such groups"
+        policy = options.sparse
         feedback = tuple(self._feedback_of(parameter) for parameter in group.parameters)
         if comm.size == 1:
             return LocalExchange(group.name, group.parameters, feedback)
-        return TopKExchange(
+        make = (
+            TopKExchange
+            if group.kind == "topk"
+            else partial(TwoPhaseExchange, owners=self._owners_of(comm, group.parameters))
+        )
+        return make(
             comm,
             group.name,
             group.parameters,
             feedback,
-            policy=options.top_k,
+            policy=policy.top_k(group.density) if isinstance(policy, Lags) else policy,
             reduction=options.reduction,
             rate_of=self._rate_of,
-            description=options.describe(),
+            description=self._description(),
         )
+
+    def _owners_of(
+        self, comm: Communicator, parameters: Sequence[ExchangedParameter]
+    ) -> tuple[OwnerResidual, ...]:
+        return tuple(
+            self.owners.of(each, self.feedback[each.name], num_shares=comm.size, share=comm.rank)
+            for each in parameters
+        )
+
+    def _take_home(self, parameters: Sequence[ExchangedParameter]) -> None:
+        """Give what an owner kept back to its own residual, where there are no owners any more."""
+        for parameter in parameters:
+            if parameter.name in self.feedback:
+                self.owners.take_home(parameter.name, self.feedback[parameter.name])
+
+    def _description(self) -> str:
+        """Return what ranks must agree on, for the header of each payload."""
+        plan = "" if self.plan is None else f", plan={plan_digest(self.plan)}"
+        return f"{self._options.describe()}{plan}"
+
+    def _pending_of(self, parameter: ExchangedParameter) -> Feedback | None:
+        """Return the feedback of a parameter that travels dense for now, and sparse by other plans.
+
+        It has one from the start: momentum correction acts before the selection then.
+        """
+        lags = self._options.lags
+        if lags is None or not can_be_sparse(parameter.tensor, lags.min_elements):
+            return None
+        return self._feedback_of(parameter)
 
     def _feedback_of(self, parameter: ExchangedParameter) -> Feedback:
         if parameter.name not in self.feedback:

@@ -8,43 +8,23 @@ parameters without a gradient.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import torch
 
 from ..comm.protocol import Communicator
+from .adaptive_plan import AdaptivePlan
 from .arrivals import Arrivals
 from .clipping import clip_factor
 from .exchange import Exchange, Step
 from .exchange_factory import ExchangeFactory
 from .gradient_kinds import GradientKinds, row_counts
+from .group_progress import GroupProgress
 from .momentum import share_momentum
 from .options import ExchangeOptions
+from .outcome import Outcome, overflow_all, refuse
 from .parameter import ExchangedParameter
 from .sparse_rows_exchange import SparseRowsExchange
 from .status import agree_on_plan
 from .telemetry import LayerSample, sample_layers
-
-
-class NonFiniteGradientError(RuntimeError):
-    """Say that a rank's gradient has an Inf or a NaN; raised on every rank, nothing is applied."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a step's exchange ended; the same on every rank.
-
-    Attributes:
-        active: Which ranks had a batch. P entries
-        overflow: Whether a gradient was not finite and a GradScaler is to skip the step.
-        hyperparameters: Of the first rank that had a batch.
-    """
-
-    active: tuple[bool, ...]
-    overflow: bool = False
-    hyperparameters: tuple[float, ...] = ()
 
 
 class GradientExchange:
@@ -81,11 +61,13 @@ class GradientExchange:
         self.parameters: list[ExchangedParameter] = []
         self.exchanges: list[Exchange] = []
         self.samples: dict[str, LayerSample] = {}
+        self.adaptive: AdaptivePlan | None = None
+        if options.lags is not None:
+            self.adaptive = AdaptivePlan(options.lags, starts_late=options.clip_norm is not None)
         self._hyperparameters = hyperparameters
         self._frozen: list[ExchangedParameter] = []
         self._kinds = GradientKinds(sparse_as_dense=options.sparse_as_dense)
-        self._exchange_of: dict[int, Exchange] = {}
-        self._incomplete: dict[int, int] = {}
+        self._progress = GroupProgress([])
         self._started: list[Exchange] = []
         self._agreed = False
         self.add(parameters)
@@ -144,9 +126,29 @@ class GradientExchange:
         self.arrivals.raise_if_changed(self.comm.rank)
         self._adopt_unfrozen()
         try:
-            return self._exchange_all(joined)
+            outcome = self._exchange_all(joined)
         finally:
+            started = list(self._started)
             self._end_step()
+        if self.adaptive is not None and any(outcome.active):
+            self._adapt(self.adaptive, started)
+        return outcome
+
+    def _adapt(self, adaptive: AdaptivePlan, started: Sequence[Exchange]) -> None:
+        """Measure the step that has ended, and plan again where that is due."""
+        is_due = adaptive.end_step(started) and self.comm.size > 1
+        if is_due and adaptive.decide(self.comm, self.planned_parameters(), self.exchanges):
+            self.follow_plan()
+
+    def follow_plan(self) -> None:
+        """Exchange by the plan that is in use now; nothing may be in flight."""
+        if self.adaptive is not None:
+            self.factory.plan = self.adaptive.plan
+        self._use(self._make(self.parameters))
+
+    def planned_parameters(self) -> list[ExchangedParameter]:
+        """Return the parameters that a plan is about, in the order of definition."""
+        return [each for each in self.parameters if not self._kinds.travels_by_row(each)]
 
     def _end_step(self) -> None:
         """Take back what was selected and not applied, and begin anew."""
@@ -154,14 +156,11 @@ class GradientExchange:
             exchange.revert()
         self._started.clear()
         self.arrivals.reset()
-        self._count_incomplete()
+        self._progress.restart()
 
     def _exchange_all(self, joined: bool) -> Outcome:
         if not self._agreed:
-            description = [self.options.describe(), *(each.describe() for each in self.parameters)]
-            self.step_number = agree_on_plan(self.comm, description, self.step_number)
-            share_momentum(self.comm, self.factory.momentum)
-            self._agreed = True
+            self._agree()
         active, hyperparameters = self._learn_status(joined)
         if not any(active):
             return Outcome(active)
@@ -174,10 +173,26 @@ class GradientExchange:
             exchange.proceed()
         faults = [fault for exchange in self._started for fault in exchange.wait()]
         self.step_number += 1
-        if faults and self.options.top_k is not None:
-            return self._refuse(faults, active)
+        if faults and self.options.sparse is not None:
+            for exchange in self._started:
+                exchange.revert()
+            if not self.options.scales_loss:
+                raise refuse(faults, rank=self.comm.rank, step=step.number)
+            overflow_all(self.parameters)
+            self._restore_kinds()
+            return Outcome(active, overflow=True)
         self._apply(step, sum(active))
         return Outcome(active, hyperparameters=hyperparameters)
+
+    def _agree(self) -> None:
+        """Check that all ranks exchange the same, and give those that are new what they lack."""
+        description = [self.options.describe(), *(each.describe() for each in self.parameters)]
+        self.step_number = agree_on_plan(self.comm, description, self.step_number)
+        share_momentum(self.comm, self.factory.momentum)
+        adaptive = self.adaptive if self.comm.size > 1 else None
+        if adaptive is not None and adaptive.begin(self.comm, self.planned_parameters()):
+            self.follow_plan()
+        self._agreed = True
 
     def _apply(self, step: Step, num_active: int) -> None:
         """Replace all local gradients by the reduced ones."""
@@ -187,40 +202,31 @@ class GradientExchange:
             scale = self.options.reduction.scale(num_active) * step.loss_scale
             # In the plan's order: hooks may run in another one on each rank
             self.samples = sample_layers(self.comm, self.exchanges, step=step.number, scale=scale)
-        for parameter in self.parameters:
-            if self._kinds.is_sparse(parameter):
-                parameter.make_sparse()
+        self._restore_kinds()
         for momentum in self.factory.momentum.values():
             momentum.apply(step.loss_scale)
 
-    def _refuse(self, faults: list[str], active: tuple[bool, ...]) -> Outcome:
-        """Take everything back; then skip the step with a GradScaler, or raise."""
-        for exchange in self._started:
-            exchange.revert()
-        if self.options.scales_loss:
-            # The scaler of every rank must find a fault, also where there was no gradient
-            for each in self.parameters:
-                each.tensor.grad = torch.full_like(each.tensor, math.nan, requires_grad=False)
-                if self._kinds.is_sparse(each):
-                    each.make_sparse()
-            return Outcome(active, overflow=True)
-        raise NonFiniteGradientError(
-            f"rank {self.comm.rank}: Inf or NaN in the gradient of {'; '.join(faults)} at step "
-            f"{self.step_number - 1}. No gradient of this step was applied on any rank, and the "
-            "residuals are as they should be: skip this batch, or lower the learning rate. With a "
-            "GradScaler, pass it: DistributedOptimizer(..., scaler=scaler)."
-        )
+    def _restore_kinds(self) -> None:
+        """Make gradients sparse whose optimizer takes no others."""
+        for parameter in self.parameters:
+            if self._kinds.is_sparse(parameter):
+                parameter.make_sparse()
 
     def _complete(self, parameter: ExchangedParameter) -> None:
         """Start a group's exchange where the gradient that has come was its last."""
+        if self.adaptive is not None:
+            self.adaptive.measurements.arrive(parameter.name)
         grad = parameter.tensor.grad
         assert grad is not None, "the hook runs after accumulation"
         if grad.is_sparse and self._kinds.may_travel_by_row(parameter):
             return  # by row: all ranks first learn how many rows there are
-        exchange = self._exchange_of[id(parameter)]
-        self._incomplete[id(exchange)] -= 1
-        if self._incomplete[id(exchange)] == 0 and self._starts_in_backward(exchange):
-            self._start(exchange, self._step())
+        exchange = self._progress.complete(parameter)
+        if exchange is not None and self._starts_in_backward(exchange):
+            if self.adaptive is None:
+                self._start(exchange, self._step())
+            else:
+                with self.adaptive.measurements.paused():
+                    self._start(exchange, self._step())
 
     def _starts_in_backward(self, exchange: Exchange) -> bool:
         late = isinstance(exchange, SparseRowsExchange) or self.options.clip_norm is not None
@@ -241,10 +247,12 @@ class GradientExchange:
             self.comm, self.parameters, joined=joined, hyperparameters=numbers
         )
         by_row = [each for each in self.parameters if self._kinds.travels_by_row(each)]
-        if not all(isinstance(self._exchange_of[id(each)], SparseRowsExchange) for each in by_row):
+        if not all(
+            isinstance(self._progress.exchange_of(each), SparseRowsExchange) for each in by_row
+        ):
             self._divide()
         for parameter in by_row:
-            exchange = self._exchange_of[id(parameter)]
+            exchange = self._progress.exchange_of(parameter)
             assert isinstance(exchange, SparseRowsExchange), "the factory makes it by row"
             exchange.expect(row_counts(status, self.parameters.index(parameter)))
         return status.active, status.hyperparameters
@@ -256,8 +264,6 @@ class GradientExchange:
 
     def _clip(self) -> float:
         limit = self.options.clip_limit(self.comm.size)
-        if limit is None:
-            return 1.0
         return clip_factor(self.parameters, limit, loss_scale=self.options.loss_scale())
 
     def _adopt_unfrozen(self) -> None:
@@ -290,10 +296,4 @@ class GradientExchange:
 
     def _use(self, exchanges: list[Exchange]) -> None:
         self.exchanges = exchanges
-        self._exchange_of = {
-            id(parameter): exchange for exchange in exchanges for parameter in exchange.parameters
-        }
-        self._count_incomplete()
-
-    def _count_incomplete(self) -> None:
-        self._incomplete = {id(each): len(each.parameters) for each in self.exchanges}
+        self._progress = GroupProgress(exchanges)

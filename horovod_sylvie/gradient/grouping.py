@@ -7,17 +7,17 @@ them, the reverse of their definition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from ..planning.plan import FUSED_ELEMENTS
-from .compression import BFloat16, TopK, can_be_sparse
+from ..planning.plan import FUSED_ELEMENTS, Plan
+from .compression import BFloat16, Lags, SparseExchange, TopK, can_be_sparse
 from .parameter import ExchangedParameter
 
-GroupKind = Literal["allreduce", "fused", "bf16", "topk"]
+GroupKind = Literal["allreduce", "fused", "bf16", "topk", "two-phase"]
 Groups = int | Sequence[Sequence[str]] | None
 
 
@@ -29,23 +29,29 @@ class Group:
         kind: How.
         name: Stable name, unique in a plan.
         parameters: Which; at least one.
+        density: Of those that travel sparse.
     """
 
     kind: GroupKind
     name: str
     parameters: tuple[ExchangedParameter, ...]
+    density: float = 1.0
 
 
 def make_groups(
-    parameters: Sequence[ExchangedParameter], compression: object, groups: Groups
+    parameters: Sequence[ExchangedParameter],
+    compression: object,
+    groups: Groups,
+    plan: Plan | None = None,
 ) -> list[Group]:
-    """Plan the groups of a model.
+    """Form the groups of a model.
 
     Args:
         parameters: In the order of definition.
         compression: As `check_compression` accepts it.
         groups: A number of groups, or the names of each group's parameters (those not named stand
             alone), or None for what fits the compression.
+        plan: Of a policy whose densities adapt; None before it has one.
 
     Returns:
         Every parameter in exactly one group, the groups in the order of their last parameters'
@@ -53,15 +59,49 @@ def make_groups(
     """
     wanted = _wanted(parameters, groups)
     if isinstance(compression, TopK):
-        plan = list(_top_k_groups(parameters, wanted, compression))
+        made = list(_top_k_groups(parameters, wanted, compression))
+    elif isinstance(compression, Lags):
+        made = list(_planned_groups(parameters, plan, compression))
     elif isinstance(compression, BFloat16):
-        plan = list(_fused_groups(parameters, wanted, "bf16"))
+        made = list(_fused_groups(parameters, wanted, "bf16"))
     else:
         members = wanted if wanted is not None else [(parameter,) for parameter in parameters]
-        plan = [Group("allreduce", each[0].name, tuple(each)) for each in members]
+        made = [Group("allreduce", each[0].name, tuple(each)) for each in members]
     place = {id(parameter): number for number, parameter in enumerate(parameters)}
-    plan.sort(key=lambda group: -max(place[id(each)] for each in group.parameters))
-    return plan
+    made.sort(key=lambda group: -max(place[id(each)] for each in group.parameters))
+    return made
+
+
+def _planned_groups(
+    parameters: Sequence[ExchangedParameter], plan: Plan | None, policy: Lags
+) -> Iterator[Group]:
+    """Form the groups of a plan; what it does not know yet travels at the highest density."""
+    unplanned = {parameter.name: parameter for parameter in parameters}
+    for planned in () if plan is None else plan.groups:
+        found = [unplanned.pop(name) for name in planned.names if name in unplanned]
+        for members in _by_device(found):
+            if planned.kind == "dense":
+                yield _fused("fused", members)
+            else:
+                yield _sparse_group(members, planned.kind, planned.density)
+    yield from _top_k_groups(list(unplanned.values()), None, policy.top_k(policy.max_density))
+
+
+def _by_device(
+    members: Sequence[ExchangedParameter],
+) -> Iterable[tuple[ExchangedParameter, ...]]:
+    """Divide parameters by device: a payload, and a fused vector, is on one."""
+    devices: dict[torch.device, list[ExchangedParameter]] = {}
+    for parameter in members:
+        devices.setdefault(parameter.tensor.device, []).append(parameter)
+    return [tuple(each) for each in devices.values()]
+
+
+def _sparse_group(
+    members: Sequence[ExchangedParameter], exchange: SparseExchange, density: float
+) -> Group:
+    kind: GroupKind = "topk" if exchange == "allgather" else "two-phase"
+    return Group(kind, members[0].name, tuple(members), density)
 
 
 def _wanted(
@@ -93,14 +133,15 @@ def _top_k_groups(
 
     if wanted is None:
         sparse = [(parameter,) for parameter in parameters if is_sparse(parameter)]
-        yield from (Group("topk", each[0].name, each) for each in sparse)
+        for each in sparse:
+            yield _sparse_group(each, policy.exchange, policy.density)
         dense = [parameter for parameter in parameters if not is_sparse(parameter)]
         yield from _fused_groups(dense, None, "fused")
         return
     for members in wanted:
         selected = tuple(each for each in members if is_sparse(each))
         if selected:
-            yield Group("topk", selected[0].name, selected)
+            yield _sparse_group(selected, policy.exchange, policy.density)
         yield from _fused_groups([each for each in members if not is_sparse(each)], None, "fused")
 
 

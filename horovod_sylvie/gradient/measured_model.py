@@ -59,12 +59,13 @@ def measure_layers(
         for hook in hooks:
             hook.remove()
     tensors = dict(named)
-    order = [name for name in profile.arrival_order(["", *tensors]) if name]
-    intervals = profile.intervals(order)
+    found = profile.intervals()
+    del found[""]
+    unused = {name: 0.0 for name in tensors if name not in found}
     layers = [
         LayerProfile(
             name, tensors[name].numel(), seconds, can_be_sparse(tensors[name], min_elements)
         )
-        for name, seconds in zip(order, intervals, strict=True)
+        for name, seconds in (found | unused).items()
     ]
     return layers, median(forward)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .compression import TopK
+from .compression import Lags, TopK
 from .grouping import Groups
 from .momentum import MomentumOptions
 from .reduction import Reduction
@@ -41,9 +41,14 @@ class ExchangeOptions:
     telemetry_every: int = 0
 
     @property
-    def top_k(self) -> TopK | None:
+    def sparse(self) -> TopK | Lags | None:
         """The policy, where gradients are sparsified."""
-        return self.compression if isinstance(self.compression, TopK) else None
+        return self.compression if isinstance(self.compression, (TopK, Lags)) else None
+
+    @property
+    def lags(self) -> Lags | None:
+        """The policy, where densities adapt."""
+        return self.compression if isinstance(self.compression, Lags) else None
 
     @property
     def scales_loss(self) -> bool:
@@ -63,7 +68,7 @@ class ExchangeOptions:
     def describe(self) -> str:
         """Return what must be the same on every rank, in one line."""
         compression = self.compression
-        if not isinstance(compression, TopK) and isinstance(compression, type):
+        if not isinstance(compression, (TopK, Lags)) and isinstance(compression, type):
             compression = compression.__qualname__
         elif hasattr(compression, "compress"):
             compression = type(compression).__qualname__  # its repr may hold an address

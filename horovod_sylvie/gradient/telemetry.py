@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator
+from .adaptive_plan import AdaptivePlan, PlanReport
 from .exchange import Exchange
 from .top_k_exchange import TopKExchange
+from .two_phase_exchange import TwoPhaseExchange
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,19 @@ class GroupCost:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """A report: means per step since the start, and the newest samples.
+    """A report: means per step since the start, or since the newest plan, and the newest samples.
 
     Attributes:
         num_steps: Steps exchanged.
         groups: By group.
         samples: By layer; empty without sampling.
+        plan: Where densities adapt.
     """
 
     num_steps: int
     groups: tuple[GroupCost, ...]
     samples: dict[str, LayerSample]
+    plan: PlanReport | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, for JSON."""
@@ -91,6 +95,7 @@ class Telemetry:
             "num_steps": self.num_steps,
             **self._totals(),
             "groups": [asdict(group) for group in self.groups],
+            "plan": None if self.plan is None else asdict(self.plan),
             "layers": {name: asdict(sample) for name, sample in self.samples.items()},
         }
 
@@ -101,6 +106,9 @@ class Telemetry:
             scalars[f"sylvie/residual_ratio/{name}"] = sample.residual_ratio
             scalars[f"sylvie/error/{name}"] = sample.error
             scalars[f"sylvie/delta/{name}"] = sample.delta
+        if self.plan is not None:
+            scalars["sylvie/predicted_step_s"] = self.plan.predicted_step_s
+            scalars["sylvie/plan_changes"] = float(self.plan.num_changes)
         return scalars
 
     def _totals(self) -> dict[str, float]:
@@ -135,6 +143,12 @@ class Telemetry:
             f"{self.num_steps} steps; {_bytes(totals['bytes_sent_per_step'])} sent per step and "
             f"rank, {100 * totals['selected_fraction']:.2f} % of the elements"
         )
+        if self.plan is not None and self.plan.plan is not None:
+            lines.append(
+                f"plan {self.plan.digest[:8]} after {self.plan.num_changes} changes: a step takes "
+                f"{1e3 * self.plan.predicted_step_s:.1f} ms by its model, and took "
+                f"{1e3 * self.plan.measured_step_s:.1f} ms before the newest decision"
+            )
         for name, sample in self.samples.items():
             lines.append(
                 f"{name}: residual / gradient {sample.residual_ratio:.2f}, error "
@@ -143,15 +157,19 @@ class Telemetry:
         return "\n".join(lines)
 
 
-def report(exchanges: Sequence[Exchange], samples: dict[str, LayerSample]) -> Telemetry:
-    """Make a report of exchanges."""
+def report(
+    exchanges: Sequence[Exchange],
+    samples: dict[str, LayerSample],
+    adaptive: AdaptivePlan | None = None,
+) -> Telemetry:
+    """Make a report of exchanges, and of their plan where densities adapt."""
     groups = []
     for exchange in exchanges:
         cost = exchange.cost
         steps = max(1, cost.num_steps)
         num_elements = sum(parameter.num_elements for parameter in exchange.parameters)
         selected = num_elements
-        if isinstance(exchange, TopKExchange):
+        if isinstance(exchange, (TopKExchange, TwoPhaseExchange)):
             selected = sum(exchange.layout.num_selected)
         groups.append(
             GroupCost(
@@ -166,8 +184,9 @@ def report(exchanges: Sequence[Exchange], samples: dict[str, LayerSample]) -> Te
                 cost.decoding_s / steps,
             )
         )
+    plan = None if adaptive is None else adaptive.report
     num_steps = max((exchange.cost.num_steps for exchange in exchanges), default=0)
-    return Telemetry(num_steps, tuple(groups), dict(samples))
+    return Telemetry(num_steps, tuple(groups), dict(samples), plan)
 
 
 def sample_layers(
@@ -187,13 +206,17 @@ def sample_layers(
     """
     samples = {}
     for exchange in exchanges:
-        if not isinstance(exchange, TopKExchange):
+        if not isinstance(exchange, (TopKExchange, TwoPhaseExchange)):
             continue
         counts = exchange.layout.num_selected
         sent = exchange.sent_norms()
         for number, parameter in enumerate(exchange.parameters):
             residual = exchange.feedback[number].residual
-            left = comm.allreduce(residual, name=f"sylvie.delta.{parameter.name}").wait()
+            kept = residual
+            if isinstance(exchange, TwoPhaseExchange):
+                kept = residual.clone()
+                exchange.owners[number].add_to(kept)
+            left = comm.allreduce(kept, name=f"sylvie.delta.{parameter.name}").wait()
             gradient = parameter.gradient()
             assert gradient is not None, "the step was applied"
             density = counts[number] / parameter.num_elements

@@ -11,9 +11,10 @@ from torch import Tensor
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.gradient.exchange import Step
 from horovod_sylvie.gradient.feedback import Feedback
-from horovod_sylvie.gradient.gradient_exchange import GradientExchange, NonFiniteGradientError
+from horovod_sylvie.gradient.gradient_exchange import GradientExchange
 from horovod_sylvie.gradient.momentum import MomentumOptions
 from horovod_sylvie.gradient.options import ExchangeOptions
+from horovod_sylvie.gradient.outcome import NonFiniteGradientError
 from horovod_sylvie.gradient.parameter import ExchangedParameter
 from horovod_sylvie.gradient.reduction import Reduction
 from tests.gradient.training import on_ranks, top_k

@@ -87,8 +87,10 @@ def test_dense_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [
-        ("--density 0.1", 2, "--density: only for --compression topk"),
-        ("--momentum-mode dgc", 2, "--momentum-mode: only for --compression topk"),
+        ("--density 0.1", 2, "--density: only for --compression topk or lags"),
+        ("--min-density 0.1", 2, "--min-density: only for --compression lags"),
+        ("--compression lags --min-density 0.1", 2, "--min-density: expected at most 0.01"),
+        ("--momentum-mode dgc", 2, "--momentum-mode: only for --compression topk or lags"),
         ("--compression topk --density 2", 2, "--density: expected a number above 0 and at most 1"),
         ("--compression topk --momentum-mode dgc --momentum 0", 2, "needs a --momentum above 0"),
         ("--epochs 0", 2, "--epochs: expected at least 1, got 0"),

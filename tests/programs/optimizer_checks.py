@@ -16,7 +16,12 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-from tests.programs import optimizer_contract, optimizer_identities, optimizer_ranks
+from tests.programs import (
+    optimizer_contract,
+    optimizer_identities,
+    optimizer_ranks,
+    optimizer_two_phase,
+)
 
 
 def checks_of(module: ModuleType) -> tuple[Callable[..., None], ...]:
@@ -36,7 +41,7 @@ def main() -> None:
     sets: dict[str, Any] = {"even": even, "own_set": even if hvd.rank() % 2 == 0 else odd}
     if size == 1:
         sets = dict.fromkeys(sets, hvd.global_process_set)
-    modules = (optimizer_identities, optimizer_contract, optimizer_ranks)
+    modules = (optimizer_identities, optimizer_contract, optimizer_ranks, optimizer_two_phase)
     checks = [check for module in modules for check in checks_of(module)]
     for check in checks:
         start = time.perf_counter()

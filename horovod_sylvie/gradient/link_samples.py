@@ -1,0 +1,178 @@
+"""What collectives take between these ranks, measured: by probes, and by exchanges of a step.
+
+A probe is a collective of a known size between two steps, with all ranks in step before it. All
+ranks keep the same samples, those that were gathered from all, so that all come to the same model
+and ask for the same probes. A size whose newest probe differs much from what it took before is
+probed again at once; if it still does, the link has changed, and what is older is forgotten.
+
+Shapes: P ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final, Literal
+
+import torch
+
+from ..comm.agreement import gather_bytes
+from ..comm.protocol import Communicator, Handle
+from ..planning.link_model import LinkModel, fit_cost
+
+Collective = Literal["allreduce", "allgather", "alltoall"]
+Sample = tuple[Collective, int, float]  # which, bytes that a rank handed over, seconds
+
+COLLECTIVES: Final[tuple[Collective, ...]] = ("allreduce", "allgather", "alltoall")
+_SMALL: Final = 1 << 10
+_LARGE: Final = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
+# A size is large enough to fit a rate where its allgather takes so long; another, four times as
+# large, is not tried
+_LONG_S: Final = 0.03
+# Later probes are smaller: training waits for them, and the link may have become much slower
+_PROBE_S: Final = 0.01
+_LARGEST_PROBE: Final = 1 << 18
+_CALIBRATION_ROUNDS: Final = 3
+_SECOND_LOOK_ROUNDS: Final = 2
+_KEPT: Final = 5
+# A probe that takes so many times more, or less, than before asks for a second look
+_CHANGE: Final = 1.5
+
+
+class LinkSamples:
+    """The newest samples of each collective and size; the same on every rank.
+
+    Args:
+        comm: The communicator.
+        device: Where payloads are.
+    """
+
+    def __init__(self, comm: Communicator, device: torch.device) -> None:
+        self._comm = comm
+        self._device = device
+        self._times: dict[tuple[Collective, int], deque[float]] = {}
+
+    def calibrate(self) -> None:
+        """Probe sizes, from small to large, until one takes long enough to tell the rate.
+
+        Note:
+            Collective. Mostly below half a second.
+        """
+        for nbytes in (_SMALL, *_LARGE):
+            self._add(self._probe([nbytes] * _CALIBRATION_ROUNDS))
+            if median(self._times["allgather", nbytes]) > _LONG_S:
+                break
+
+    def probe(self) -> None:
+        """Probe again, and forget older samples where the link has changed.
+
+        Note:
+            Collective.
+        """
+        large = self._probe_size()
+        found = self._probe([_SMALL, large])
+        if self._differs(found, large):
+            found = self._probe([_SMALL, large] * _SECOND_LOOK_ROUNDS)
+            if self._differs(found, large):
+                self._times.clear()
+        self._add(found)
+
+    def observe(self, samples: Sequence[Sample]) -> None:
+        """Add what exchanges of the last steps took, by the rank that waited least for each.
+
+        Args:
+            samples: This rank's, at most one for each collective and size.
+
+        Note:
+            Collective.
+        """
+        gathered = _gather(self._comm, samples, name="sylvie.link.exchanges")
+        least: dict[tuple[Collective, int], float] = {}
+        for rank in gathered:
+            for collective, nbytes, seconds in rank:
+                key = (collective, nbytes)
+                least[key] = min(seconds, least.get(key, seconds))
+        self._add([(*key, seconds) for key, seconds in least.items()])
+
+    def model(self) -> LinkModel:
+        """Return the line through the samples of each collective."""
+        costs = {}
+        for wanted in COLLECTIVES:
+            costs[wanted] = fit_cost(
+                [
+                    (float(nbytes), seconds)
+                    for (collective, nbytes), times in self._times.items()
+                    if collective == wanted
+                    for seconds in times
+                ]
+            )
+        return LinkModel(self._comm.size, **costs)
+
+    def _add(self, samples: Sequence[Sample]) -> None:
+        for collective, nbytes, seconds in samples:
+            kept = self._times.setdefault((collective, nbytes), deque(maxlen=_KEPT))
+            kept.append(seconds)
+
+    def _probe_size(self) -> int:
+        """Return the bytes of a large probe that does not take long."""
+        cost = self.model().allgather
+        short = [
+            each for each in _LARGE if each <= _LARGEST_PROBE and cost.seconds(each) < _PROBE_S
+        ]
+        return max(short, default=_LARGE[0])
+
+    def _differs(self, samples: Sequence[Sample], large: int) -> bool:
+        """Return whether probes of `large` bytes took another time than before."""
+        for wanted in COLLECTIVES:
+            before = self._times.get((wanted, large))
+            found = [
+                seconds
+                for collective, nbytes, seconds in samples
+                if (collective, nbytes) == (wanted, large)
+            ]
+            if before and not 1 / _CHANGE < median(found) / median(before) < _CHANGE:
+                return True
+        return False
+
+    def _probe(self, sizes: Sequence[int]) -> list[Sample]:
+        """Run probes, and return what each took: the median over ranks. Collective."""
+        own = [
+            (collective, nbytes, self._seconds(collective, nbytes))
+            for nbytes in sizes
+            for collective in COLLECTIVES
+        ]
+        gathered = _gather(self._comm, own, name="sylvie.link.probes")
+        return [
+            (collective, nbytes, median(rank[number][2] for rank in gathered))
+            for number, (collective, nbytes, _) in enumerate(own)
+        ]
+
+    def _seconds(self, collective: Collective, nbytes: int) -> float:
+        """Run one probe, and return this rank's seconds. Collective."""
+        comm, size = self._comm, self._comm.size
+        ready = torch.zeros(1, device=self._device)
+        comm.allreduce_(ready, name="sylvie.link.ready").wait()
+        begin: Callable[[], Handle]
+        name = f"sylvie.link.{collective}.{nbytes}"
+        if collective == "allreduce":
+            floats = torch.zeros(nbytes // 4, device=self._device)
+            begin = lambda: comm.allreduce_(floats, name=name)  # noqa: E731  # one of three
+        else:
+            rows = torch.zeros(size, nbytes // size, dtype=torch.uint8, device=self._device)
+            ones = [1] * size
+            if collective == "allgather":
+                begin = lambda: comm.allgather(rows.view(-1), name=name)  # noqa: E731
+            else:
+                begin = lambda: comm.alltoall(rows, ones, ones, name=name)  # noqa: E731
+        started_s = time.perf_counter()
+        begin().wait()
+        return time.perf_counter() - started_s
+
+
+def _gather(comm: Communicator, own: Sequence[Sample], *, name: str) -> list[list[Sample]]:
+    """Return every rank's samples, in rank order. Collective."""
+    texts = gather_bytes(comm, json.dumps(own).encode(), name=name)
+    return [[(each[0], each[1], each[2]) for each in json.loads(text)] for text in texts]
