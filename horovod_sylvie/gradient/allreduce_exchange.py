@@ -92,7 +92,7 @@ class AllreduceExchange:
             self.cost.wait(flight.handle)
         return []
 
-    def apply(self, num_active: int) -> None:
+    def decode(self, num_active: int) -> None:
         """Decompress each sum into its gradient."""
         started_s = time.perf_counter()
         correction = self._reduction.correction(self._comm.size, num_active)
@@ -107,6 +107,9 @@ class AllreduceExchange:
                 parameter.store(parameter.flatten(result.view_as(parameter.tensor)))
         self.revert()
         self.cost.decoding_s += time.perf_counter() - started_s
+
+    def commit(self) -> None:
+        """Do nothing: no step leaves anything."""
 
     def revert(self) -> None:
         """Forget what came."""

@@ -78,7 +78,7 @@ class Bf16Exchange:
         self._sums = self.cost.wait(handle).view(torch.bfloat16)  # [P S]
         return []
 
-    def apply(self, num_active: int) -> None:
+    def decode(self, num_active: int) -> None:
         """Copy the sums into the gradients."""
         started_s = time.perf_counter()
         sums = self._sums.to(self._buffer.dtype)
@@ -90,6 +90,9 @@ class Bf16Exchange:
             parameter.store(sums[end : end + parameter.num_elements])
             end += parameter.num_elements
         self.cost.decoding_s += time.perf_counter() - started_s
+
+    def commit(self) -> None:
+        """Do nothing: no step leaves anything."""
 
     def revert(self) -> None:
         """Forget what came."""

@@ -1,8 +1,9 @@
 """What the schedule may ask of the exchange of one group of parameters.
 
-A group is exchanged in four moves: `start` in the hook of its last gradient, `proceed` where a
-second phase depends on the first, `wait`, and then `apply` on every group, or `revert` on every
-group where a gradient was not finite. Until `apply`, `grad` holds the local gradient.
+A group is exchanged in five moves: `start` in the hook of its last gradient, `proceed` where a
+second phase depends on the first, `wait` and `decode` while other groups are still on their way,
+and then `commit` on every group, or `revert` on every group where a gradient was not finite. Until
+`decode`, `grad` holds the local gradient; after a step that was reverted, nothing that counts.
 """
 
 from __future__ import annotations
@@ -119,8 +120,12 @@ class Exchange(Protocol):
         """
         ...
 
-    def apply(self, num_active: int) -> None:
+    def decode(self, num_active: int) -> None:
         """Turn what came into gradients. `num_active`: ranks that had a batch, for the mean."""
+        ...
+
+    def commit(self) -> None:
+        """Keep what the step leaves: all groups of it are there."""
         ...
 
     def revert(self) -> None:

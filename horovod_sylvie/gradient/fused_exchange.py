@@ -89,7 +89,7 @@ class FusedExchange:
         self.cost.wait(handle)
         return nonfinite_sums(self._buffer, self.parameters, self._sizes)
 
-    def apply(self, num_active: int) -> None:
+    def decode(self, num_active: int) -> None:
         """Copy the sums into the gradients."""
         started_s = time.perf_counter()
         correction = self._reduction.correction(self._comm.size, num_active)
@@ -100,13 +100,16 @@ class FusedExchange:
                 self.parameters, self._buffer.split(self._sizes), strict=True
             ):
                 parameter.store(flat)
+        self.cost.decoding_s += time.perf_counter() - started_s
+
+    def commit(self) -> None:
+        """Keep nothing pending of what was sent."""
         for feedback in self._sent:
             feedback.flush()
         # Without a velocity nothing will be pending again until another plan
         done = {id(each) for each in self._sent if each.velocity is None}
         self._pending = [each for each in self._pending if id(each[1]) not in done]
         self._sent.clear()
-        self.cost.decoding_s += time.perf_counter() - started_s
 
     def revert(self) -> None:
         """Forget what came."""

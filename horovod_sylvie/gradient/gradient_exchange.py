@@ -20,7 +20,7 @@ from .gradient_kinds import GradientKinds, row_counts
 from .group_progress import GroupProgress
 from .momentum import share_momentum
 from .options import ExchangeOptions
-from .outcome import Outcome, overflow_all, refuse
+from .outcome import Outcome, overflow_all, receive, refuse
 from .parameter import ExchangedParameter
 from .sparse_rows_exchange import SparseRowsExchange
 from .status import agree_on_plan
@@ -171,15 +171,16 @@ class GradientExchange:
                 self._start(exchange, step)
         for exchange in self._started:
             exchange.proceed()
-        faults = [fault for exchange in self._started for fault in exchange.wait()]
+        refuses = self.options.sparse is not None
+        faults = receive(self._started, sum(active), refuses=refuses)
         self.step_number += 1
-        if faults and self.options.sparse is not None:
+        if faults:
             for exchange in self._started:
                 exchange.revert()
             if not self.options.scales_loss:
                 raise refuse(faults, rank=self.comm.rank, step=step.number)
             overflow_all(self.parameters)
-            self._restore_kinds()
+            self._kinds.restore(self.parameters)
             return Outcome(active, overflow=True)
         self._apply(step, sum(active))
         return Outcome(active, hyperparameters=hyperparameters)
@@ -195,22 +196,16 @@ class GradientExchange:
         self._agreed = True
 
     def _apply(self, step: Step, num_active: int) -> None:
-        """Replace all local gradients by the reduced ones."""
+        """Keep what the step leaves, and finish its gradients."""
         for exchange in self._started:
-            exchange.apply(num_active)
+            exchange.commit()
         if step.sampled:
             scale = self.options.reduction.scale(num_active) * step.loss_scale
             # In the plan's order: hooks may run in another one on each rank
             self.samples = sample_layers(self.comm, self.exchanges, step=step.number, scale=scale)
-        self._restore_kinds()
+        self._kinds.restore(self.parameters)
         for momentum in self.factory.momentum.values():
             momentum.apply(step.loss_scale)
-
-    def _restore_kinds(self) -> None:
-        """Make gradients sparse whose optimizer takes no others."""
-        for parameter in self.parameters:
-            if self._kinds.is_sparse(parameter):
-                parameter.make_sparse()
 
     def _complete(self, parameter: ExchangedParameter) -> None:
         """Start a group's exchange where the gradient that has come was its last."""

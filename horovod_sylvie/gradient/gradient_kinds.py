@@ -54,6 +54,12 @@ class GradientKinds:
         """Whether some rank has had a sparse gradient of this parameter."""
         return self._kinds[parameter.name] == SPARSE_GRADIENT
 
+    def restore(self, parameters: Sequence[ExchangedParameter]) -> None:
+        """Make gradients sparse again whose optimizer takes no others."""
+        for parameter in parameters:
+            if self.is_sparse(parameter):
+                parameter.make_sparse()
+
     def travels_by_row(self, parameter: ExchangedParameter) -> bool:
         """Whether its gradients are exchanged by row."""
         return self.is_sparse(parameter) and not self._sparse_as_dense

@@ -55,10 +55,14 @@ class LocalExchange:
             if not bool(torch.isfinite(whole).all())
         ]
 
-    def apply(self, num_active: int) -> None:
+    def decode(self, num_active: int) -> None:
         """Make it the gradients."""
-        for (parameter, whole), feedback in zip(self._whole, self.feedback, strict=True):
+        for parameter, whole in self._whole:
             parameter.store(whole)
+
+    def commit(self) -> None:
+        """Keep nothing pending."""
+        for feedback in self.feedback:
             feedback.flush()
         self.revert()
 

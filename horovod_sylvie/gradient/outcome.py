@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .exchange import Exchange
 from .parameter import ExchangedParameter
 
 
@@ -28,6 +29,26 @@ class Outcome:
     active: tuple[bool, ...]
     overflow: bool = False
     hyperparameters: tuple[float, ...] = ()
+
+
+def receive(exchanges: Sequence[Exchange], num_active: int, *, refuses: bool) -> list[str]:
+    """Wait for each group of a step, and decode it while others are on their way.
+
+    Args:
+        exchanges: As they were started; none of them is committed.
+        num_active: Ranks that had a batch.
+        refuses: Whether a gradient that is not finite is a reason to take the step back.
+
+    Returns:
+        What that reason is; what follows the first fault is not decoded.
+    """
+    faults: list[str] = []
+    for exchange in exchanges:
+        found = exchange.wait()
+        faults += found if refuses else []
+        if not faults:
+            exchange.decode(num_active)
+    return faults
 
 
 def refuse(faults: Sequence[str], *, rank: int, step: int) -> NonFiniteGradientError:

@@ -102,9 +102,9 @@ class SparseRowsExchange:
             return []
         return [f"'{self.name}' (the sum over ranks)"]
 
-    def apply(self, num_active: int) -> None:
+    def decode(self, num_active: int) -> None:
         """Make the summed rows the gradient; a coalesced sparse one. Sums are in rank order."""
-        assert self._result is not None, "apply comes after wait"
+        assert self._result is not None, "decode comes after wait"
         started_s = time.perf_counter()
         rows, values = self._result
         tensor = self.parameters[0].tensor
@@ -118,6 +118,9 @@ class SparseRowsExchange:
         tensor.grad = summed.to(self._dtype)
         self.revert()
         self.cost.decoding_s += time.perf_counter() - started_s
+
+    def commit(self) -> None:
+        """Do nothing: no step leaves anything."""
 
     def revert(self) -> None:
         """Forget what came."""

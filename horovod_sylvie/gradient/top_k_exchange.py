@@ -116,8 +116,8 @@ class TopKExchange:
             if header.num_nonfinite
         ]
 
-    def apply(self, num_active: int) -> None:
-        """Sum all payloads into the gradients, and keep what was not sent."""
+    def decode(self, num_active: int) -> None:
+        """Sum all payloads into the gradients."""
         started_s = time.perf_counter()
         scale = self._reduction.scale(max(1, num_active)) * self._step.loss_scale
         skip = [rank for rank, header in enumerate(self._headers) if header.empty]
@@ -138,10 +138,13 @@ class TopKExchange:
             )
             if out is None:
                 parameter.store(target)
+        self.cost.decoding_s += time.perf_counter() - started_s
+
+    def commit(self) -> None:
+        """Keep what was not sent."""
         for feedback in self.feedback:
             feedback.commit()
         self._headers = []
-        self.cost.decoding_s += time.perf_counter() - started_s
 
     def revert(self) -> None:
         """Take back what was selected."""

@@ -154,8 +154,8 @@ class TwoPhaseExchange:
             if header.num_nonfinite
         ]
 
-    def apply(self, num_active: int) -> None:
-        """Write all owners' sums into the gradients, and keep what was not sent."""
+    def decode(self, num_active: int) -> None:
+        """Write all owners' sums into the gradients."""
         started_s = time.perf_counter()
         scale = self._reduction.scale(max(1, num_active)) * self._step.loss_scale
         skip = [owner for owner, header in enumerate(self._headers) if header.empty]
@@ -167,11 +167,14 @@ class TwoPhaseExchange:
             self._add(self._gathered, number, scale, target, skip)
             if out is None:
                 parameter.store(target)
+        self.cost.decoding_s += time.perf_counter() - started_s
+
+    def commit(self) -> None:
+        """Keep what was not sent, here and of the sums."""
         for feedback in self.feedback:
             feedback.commit()
         self._owner.commit()
         self._headers = []
-        self.cost.decoding_s += time.perf_counter() - started_s
 
     def revert(self) -> None:
         """Take back what was selected, here and of the sums."""

@@ -20,7 +20,7 @@ SELECTED_BYTES = 4
 
 # What counts as no longer, as a share of a step: every selected element costs some time, and a
 # plan that sends nearly everything in nearly no time is wanted
-STEP_TOLERANCE = 0.02
+STEP_TOLERANCE = 0.005
 
 # Below this gain another way of exchange is not worth its surprises
 WORTHWHILE_GAIN = 1.05

@@ -105,7 +105,8 @@ def test_step_without_gradient_applies_what_is_pending() -> None:
         (alone,) = exchange.exchanges
         alone.start(Step(0))
         assert alone.wait() == []
-        alone.apply(1)
+        alone.decode(1)
+        alone.commit()
         assert torch.equal(parameter.gradient(), torch.arange(D).float())
         assert not feedback.residual.any()
 

@@ -154,7 +154,7 @@ def test_forged_section_of_sums_writes_nothing() -> None:
         rank.exchange.proceed()
         assert rank.exchange.wait() == []
         with pytest.raises(ValueError, match="add_shares: the section of rank 0 is corrupt"):
-            rank.exchange.apply(3)
+            rank.exchange.decode(3)
         rank.exchange.revert()
         assert_same(rank.gradients(), local)
         assert not any(bool(each.any()) for each in rank.kept().values())

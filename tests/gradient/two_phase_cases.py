@@ -99,7 +99,8 @@ class Rank:
         if faults:
             self.exchange.revert()
         else:
-            self.exchange.apply(self.comm.size if num_active is None else num_active)
+            self.exchange.decode(self.comm.size if num_active is None else num_active)
+            self.exchange.commit()
         return faults
 
     def owned(self) -> dict[str, Tensor]:

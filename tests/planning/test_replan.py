@@ -34,8 +34,8 @@ def replaces(current: float, new: float, s_per_element: float) -> bool:
         (0.010, 0.005, 6e-5, False),  # 1.060 to 1.030 s: 2.8 % shorter
         (0.010, 0.0125, 1e-9, True),  # no longer, 1.25 times as much
         (0.010, 0.0124, 1e-9, False),  # no longer, 1.24 times as much
-        (0.010, 0.020, 2e-5, True),  # 1.02 to 1.04 s: 1.96 % longer, twice as much
-        (0.010, 0.020, 2.1e-5, False),  # 1.021 to 1.042 s: 2.06 % longer
+        (0.010, 0.020, 5e-6, True),  # 1.0050 to 1.0100 s: 0.498 % longer, twice as much
+        (0.010, 0.020, 5.1e-6, False),  # 1.0051 to 1.0102 s: 0.507 % longer
         (0.010, 0.005, 1e-9, False),  # no longer, half as much
         (0.010, 0.010, 1e-5, False),  # the same
     ],
