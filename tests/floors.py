@@ -78,6 +78,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.fused_exchange",
         "gradient.bf16_exchange",
         "gradient.local_exchange",
+        "gradient.riders",
         "gradient.top_k_exchange",
         "gradient.two_phase_exchange",
         "gradient.sparse_rows_exchange",

@@ -67,7 +67,8 @@ class ExchangeFactory:
         """
         by_row = {id(parameter) for parameter in sparse}
         dense = [parameter for parameter in parameters if id(parameter) not in by_row]
-        groups = make_groups(dense, self._options.compression, self._options.groups, self.plan)
+        plan = self.plan if comm.size > 1 else None
+        groups = make_groups(dense, self._options.compression, self._options.groups, plan)
         for group in groups:
             if group.kind != "two-phase" or comm.size == 1:
                 self._take_home(group.parameters)
@@ -100,11 +101,9 @@ class ExchangeFactory:
         feedback = tuple(self._feedback_of(parameter) for parameter in group.parameters)
         if comm.size == 1:
             return LocalExchange(group.name, group.parameters, feedback)
-        make = (
-            TopKExchange
-            if group.kind == "topk"
-            else partial(TwoPhaseExchange, owners=self._owners_of(comm, group.parameters))
-        )
+        make: Callable[..., Exchange] = partial(TopKExchange, riders=group.riders)
+        if group.kind == "two-phase":
+            make = partial(TwoPhaseExchange, owners=self._owners_of(comm, group.parameters))
         return make(
             comm,
             group.name,

@@ -8,13 +8,13 @@ them, the reverse of their definition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from ..planning.plan import FUSED_ELEMENTS, Plan
-from .compression import BFloat16, Lags, SparseExchange, TopK, can_be_sparse
+from ..planning.plan import FUSED_ELEMENTS, ExchangeKind, Plan, PlannedGroup
+from .compression import BFloat16, Lags, TopK, can_be_sparse
 from .parameter import ExchangedParameter
 
 GroupKind = Literal["allreduce", "fused", "bf16", "topk", "two-phase"]
@@ -30,12 +30,19 @@ class Group:
         name: Stable name, unique in a plan.
         parameters: Which; at least one.
         density: Of those that travel sparse.
+        riders: More of them, that travel whole in the payload of the others ("topk" only).
     """
 
     kind: GroupKind
     name: str
     parameters: tuple[ExchangedParameter, ...]
     density: float = 1.0
+    riders: tuple[ExchangedParameter, ...] = ()
+
+    @property
+    def members(self) -> tuple[ExchangedParameter, ...]:
+        """All parameters of the group."""
+        return (*self.parameters, *self.riders)
 
 
 def make_groups(
@@ -68,7 +75,7 @@ def make_groups(
         members = wanted if wanted is not None else [(parameter,) for parameter in parameters]
         made = [Group("allreduce", each[0].name, tuple(each)) for each in members]
     place = {id(parameter): number for number, parameter in enumerate(parameters)}
-    made.sort(key=lambda group: -max(place[id(each)] for each in group.parameters))
+    made.sort(key=lambda group: -max(place[id(each)] for each in group.members))
     return made
 
 
@@ -83,8 +90,23 @@ def _planned_groups(
             if planned.kind == "dense":
                 yield _fused("fused", members)
             else:
-                yield _sparse_group(members, planned.kind, planned.density)
+                yield from _sparse_groups(members, planned, policy)
     yield from _top_k_groups(list(unplanned.values()), None, policy.top_k(policy.max_density))
+
+
+def _sparse_groups(
+    members: Sequence[ExchangedParameter], planned: PlannedGroup, policy: Lags
+) -> Iterator[Group]:
+    """Form the group of members that may be sparse, with the others in its payload if they fit."""
+    sparse = [each for each in members if can_be_sparse(each.tensor, policy.min_elements)]
+    whole = [each for each in members if each not in sparse]
+    fits = [each for each in whole if each.tensor.dtype != torch.float64]
+    if planned.kind != "allgather" or not sparse:
+        fits = []
+    if sparse:
+        group = _sparse_group(sparse, planned.kind, planned.density)
+        yield replace(group, riders=tuple(fits))
+    yield from _fused_groups([each for each in whole[::-1] if each not in fits], None, "fused")
 
 
 def _by_device(
@@ -98,7 +120,7 @@ def _by_device(
 
 
 def _sparse_group(
-    members: Sequence[ExchangedParameter], exchange: SparseExchange, density: float
+    members: Sequence[ExchangedParameter], exchange: ExchangeKind, density: float
 ) -> Group:
     kind: GroupKind = "topk" if exchange == "allgather" else "two-phase"
     return Group(kind, members[0].name, tuple(members), density)

@@ -18,13 +18,14 @@ offset bytes meaning
 56     4     one more than the rank whose payload the sender could not use; 0 if there is none
 60     4     zero
 64     ...   sections, one after another (`ops.top_k`), each a multiple of 8 bytes
+...    4 W   float32: gradients that travel whole, one after another
 ====== ===== =====================================================================
 
-nbytes = 64 + sum of sections, padded with zeros to a multiple of 512: gathered payloads are then
-aligned, which Horovod copies faster. With bfloat16 values a section is 4 K + 4 ceil(D / 65536)
+nbytes = 64 + sum of sections + 4 W, padded with zeros to a multiple of 512: gathered payloads are
+then aligned, which Horovod copies faster. With bfloat16 values a section is 4 K + 4 ceil(D / 65536)
 bytes.
 
-Shapes: P ranks, D elements of a parameter, K selected.
+Shapes: P ranks, D elements of a parameter, K selected, W elements that travel whole.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class PayloadLayout:
         num_elements: D of each parameter.
         num_selected: K of each parameter.
         offsets: First byte of each section.
+        whole_begin: First byte of what travels whole.
+        num_whole: W.
         nbytes: Bytes of the payload.
         plan_hash: 64 bits of everything that ranks must agree on.
     """
@@ -72,6 +75,8 @@ class PayloadLayout:
     num_selected: tuple[int, ...]
     value_dtype: torch.dtype
     offsets: tuple[int, ...]
+    whole_begin: int
+    num_whole: int
     nbytes: int
     plan_hash: int
 
@@ -96,6 +101,7 @@ def make_layout(
     num_selected: Sequence[int],
     value_dtype: torch.dtype,
     *,
+    num_whole: int = 0,
     description: str,
 ) -> PayloadLayout:
     """Lay out a group's payload.
@@ -104,6 +110,7 @@ def make_layout(
         num_elements: D of each parameter.
         num_selected: K of each parameter.
         value_dtype: torch.bfloat16 or torch.float32.
+        num_whole: Number of elements that travel whole, W.
         description: What else ranks must agree on; it enters the plan hash.
     """
     offsets = []
@@ -111,14 +118,19 @@ def make_layout(
     for elements, selected in zip(num_elements, num_selected, strict=True):
         offsets.append(end)
         end += section_bytes(elements, selected, value_dtype)
-    plan = f"{_VERSION} {list(num_elements)} {list(num_selected)} {value_dtype} {description}"
+    plan = (
+        f"{_VERSION} {list(num_elements)} {list(num_selected)} {value_dtype} {num_whole} "
+        f"{description}"
+    )
     digest = hashlib.sha256(plan.encode()).digest()
     return PayloadLayout(
         num_elements=tuple(num_elements),
         num_selected=tuple(num_selected),
         value_dtype=value_dtype,
         offsets=tuple(offsets),
-        nbytes=-(-end // _ALIGNMENT) * _ALIGNMENT,
+        whole_begin=end,
+        num_whole=num_whole,
+        nbytes=-(-(end + 4 * num_whole) // _ALIGNMENT) * _ALIGNMENT,
         plan_hash=int.from_bytes(digest[:8], "little"),
     )
 

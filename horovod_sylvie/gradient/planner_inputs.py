@@ -26,7 +26,7 @@ def plan_of(groups: Sequence[Group]) -> Plan:
     return Plan(
         tuple(
             PlannedGroup(
-                tuple(each.name for each in group.parameters),
+                tuple(each.name for each in group.members),
                 kinds.get(group.kind, "dense"),
                 group.density,
             )
@@ -85,9 +85,9 @@ def corrected_costs(
     link: LinkModel,
 ) -> ComputeModel:
     """Scale a model of costs to what preparation and decoding took in the last steps."""
-    sizes = {layer.name: layer.num_elements for layer in layers}
+    named = {layer.name: layer for layer in layers}
     costs = [
-        group_cost(group, [sizes[name] for name in group.names], compute, link)
+        group_cost(group, [named[name] for name in group.names], compute, link)
         for group in current.groups
     ]
     prepare = _correction(

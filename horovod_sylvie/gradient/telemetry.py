@@ -171,6 +171,7 @@ def report(
         selected = num_elements
         if isinstance(exchange, (TopKExchange, TwoPhaseExchange)):
             selected = sum(exchange.layout.num_selected)
+            selected += num_elements - sum(each.num_elements for each in exchange.selected)
         groups.append(
             GroupCost(
                 exchange.name,
@@ -210,7 +211,7 @@ def sample_layers(
             continue
         counts = exchange.layout.num_selected
         sent = exchange.sent_norms()
-        for number, parameter in enumerate(exchange.parameters):
+        for number, parameter in enumerate(exchange.selected):
             residual = exchange.feedback[number].residual
             kept = residual
             if isinstance(exchange, TwoPhaseExchange):

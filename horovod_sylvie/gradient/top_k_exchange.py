@@ -23,6 +23,7 @@ from .feedback import Feedback
 from .parameter import ExchangedParameter
 from .payload import Header, PayloadLayout, make_layout, open_payload, seal
 from .reduction import Reduction
+from .riders import Riders
 
 
 class TopKExchange:
@@ -37,6 +38,7 @@ class TopKExchange:
         reduction: Sum or mean.
         rate_of: Gives a parameter's learning rate, for residuals in its units.
         description: What else ranks must agree on; it enters the plan hash.
+        riders: Small parameters that travel whole in the same payload.
     """
 
     def __init__(
@@ -50,16 +52,19 @@ class TopKExchange:
         reduction: Reduction,
         rate_of: Callable[[ExchangedParameter], float],
         description: str,
+        riders: tuple[ExchangedParameter, ...] = (),
     ) -> None:
         self.name = name
-        self.parameters = parameters
+        self.parameters = (*parameters, *riders)
+        self.selected = parameters
         self.feedback = feedback
         self.cost = ExchangeCost()
         self._comm = comm
         self._policy = policy
         self._reduction = reduction
         self._rate_of = rate_of
-        self._description = f"{description} {[p.describe() for p in parameters]}"
+        self._riders = Riders(riders)
+        self._description = f"{description} {[p.describe() for p in self.parameters]}"
         self._density = 0.0
         self._use_density(policy.density_at(0))
         self._handle: Handle | None = None
@@ -81,15 +86,16 @@ class TopKExchange:
     def start(self, step: Step) -> None:
         """Select, and send the payload."""
         if step.sampled:
-            self.gradient_norms = gradient_norms(self.parameters, step)
+            self.gradient_norms = gradient_norms(self.selected, step)
         started_s = time.perf_counter()
         self._step = step
         self._use_density(self._policy.density_at(step.number))
         header = Header(empty=True)
         # What was frozen since has no gradient, and must not move by what it has pending
-        self._sends = not step.joined and any(p.tensor.requires_grad for p in self.parameters)
+        self._sends = not step.joined and any(p.tensor.requires_grad for p in self.selected)
         if self._sends:
             header = Header(num_nonfinite=self._select(step))
+        self._riders.fill(self._whole(self._payload), step)
         seal(self._payload, self._layout, header, step=step.number, rank=self._comm.rank)
         self.cost.selection_s += time.perf_counter() - started_s
         self._handle = self._comm.allgather(self._payload, name=f"sylvie.grad.{self.name}")
@@ -109,19 +115,21 @@ class TopKExchange:
             open_payload(row, self._layout, step=self._step.number, rank=rank, group=self.name)
             for rank, row in enumerate(self._gathered)
         ]
-        names = ", ".join(f"'{parameter.name}'" for parameter in self.parameters)
-        return [
+        names = ", ".join(f"'{parameter.name}'" for parameter in self.selected)
+        faults = [
             f"{names} on rank {rank} ({header.num_nonfinite} elements)"
             for rank, header in enumerate(self._headers)
             if header.num_nonfinite
         ]
+        return faults + self._riders.receive(self._whole(self._gathered))
 
     def decode(self, num_active: int) -> None:
         """Sum all payloads into the gradients."""
         started_s = time.perf_counter()
-        scale = self._reduction.scale(max(1, num_active)) * self._step.loss_scale
+        mean = self._reduction.scale(max(1, num_active))
+        scale = mean * self._step.loss_scale
         skip = [rank for rank, header in enumerate(self._headers) if header.empty]
-        for number, parameter in enumerate(self.parameters):
+        for number, parameter in enumerate(self.selected):
             out = parameter.writable_gradient()
             target = out
             if target is None:
@@ -138,6 +146,7 @@ class TopKExchange:
             )
             if out is None:
                 parameter.store(target)
+        self._riders.decode(mean)  # they travel in the unit of the gradients
         self.cost.decoding_s += time.perf_counter() - started_s
 
     def commit(self) -> None:
@@ -157,9 +166,9 @@ class TopKExchange:
     def sent_norms(self) -> list[float]:
         """Return the norm of what this rank sent of each parameter in the last step."""
         if not self._sends:
-            return [0.0] * len(self.parameters)
+            return [0.0] * len(self.selected)
         norms = []
-        for number, parameter in enumerate(self.parameters):
+        for number, parameter in enumerate(self.selected):
             sent = torch.zeros(parameter.num_elements, device=self._payload.device)
             restore_selected(
                 self._section(number),
@@ -170,6 +179,11 @@ class TopKExchange:
             )
             norms.append(float(torch.linalg.vector_norm(sent)))
         return norms
+
+    def _whole(self, payloads: Tensor) -> Tensor:
+        """Return the bytes of what travels whole. payloads: [..., B]."""
+        begin = self._layout.whole_begin
+        return payloads[..., begin : begin + 4 * self._layout.num_whole]
 
     def _section(self, number: int) -> Tensor:
         """Return the bytes of one parameter's selected elements in this rank's payload."""
@@ -184,7 +198,7 @@ class TopKExchange:
     def _select(self, step: Step) -> int:
         num_nonfinite = 0
         for number, (parameter, feedback) in enumerate(
-            zip(self.parameters, self.feedback, strict=True)
+            zip(self.selected, self.feedback, strict=True)
         ):
             if self._policy.residual_units == "learning_rate":
                 feedback.follow_rate(self._rate_of(parameter))
@@ -202,11 +216,12 @@ class TopKExchange:
         if density == self._density:
             return
         self._density = density
-        num_elements = [parameter.num_elements for parameter in self.parameters]
+        num_elements = [parameter.num_elements for parameter in self.selected]
         self._layout = make_layout(
             num_elements,
             [num_selected(count, density) for count in num_elements],
             self._policy.value_dtype,
+            num_whole=self._riders.num_elements,
             description=self._description,
         )
         self._payload = torch.zeros(

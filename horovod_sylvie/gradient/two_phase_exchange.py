@@ -63,6 +63,7 @@ class TwoPhaseExchange:
     ) -> None:
         self.name = name
         self.parameters = parameters
+        self.selected = parameters
         self.feedback = feedback
         self.owners = owners
         self.cost = ExchangeCost()

@@ -76,7 +76,7 @@ class _Step:
         self._link = link
         self._backward_end_s = times[-1]
         self._arrivals = [times[max(each) + 1] for each in places]
-        self._sizes = [[layers[number].num_elements for number in each] for each in places]
+        self._members = [[layers[number] for number in each] for each in places]
         self._effects = [self._effect(number, group) for number, group in enumerate(self.groups)]
 
     def change(self, changes: Mapping[int, PlannedGroup], limit_s: float) -> list[int]:
@@ -103,7 +103,7 @@ class _Step:
         return changed
 
     def _effect(self, number: int, group: PlannedGroup) -> Effect:
-        cost = group_cost(group, self._sizes[number], self._compute, self._link)
+        cost = group_cost(group, self._members[number], self._compute, self._link)
         return Effect.of(self._arrivals[number], cost)
 
 

@@ -147,13 +147,12 @@ def _group_forecast(
     min_density: float,
 ) -> GroupForecast:
     members = [layer for layer in layers if layer.name in group.names]
-    sizes = [layer.num_elements for layer in members]
     dense = PlannedGroup(group.names, "dense")
     sparse = PlannedGroup(group.names, "allgather", min_density)
     return GroupForecast(
         group,
-        sum(sizes),
+        sum(layer.num_elements for layer in members),
         sum(layer.backward_s for layer in members),
-        group_cost(dense, sizes, compute, link).exchange_s,
-        group_cost(sparse, sizes, compute, link).exchange_s,
+        group_cost(dense, members, compute, link).exchange_s,
+        group_cost(sparse, members, compute, link).exchange_s,
     )

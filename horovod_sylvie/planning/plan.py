@@ -30,10 +30,13 @@ WORTHWHILE_GAIN = 1.05
 class PlannedGroup:
     """Layers that are exchanged together.
 
+    Layers that cannot be sparse may ride along in the payload of an allgather, whole: that saves an
+    operation, where the ranks are few.
+
     Attributes:
         names: Of the layers, in the order of backward.
         kind: How they travel.
-        density: Of each layer; 1 where they travel dense.
+        density: Of each layer that may be sparse; 1 where they travel dense.
     """
 
     names: tuple[str, ...]

@@ -4,13 +4,15 @@ First, with every sparse layer at the lowest density, the groups and their kinds
 Then, at no added time, groups become dense where that is free, and densities rise rung by rung, the
 lowest first (`densities.py`).
 
-Small and one-dimensional layers always travel dense, fused; they are given.
+Small and one-dimensional layers always travel whole: fused, in groups that are given, or riding
+along with sparse layers, where that makes the step shorter.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .densities import raise_densities
 from .layers import ComputeModel, LayerProfile
@@ -68,6 +70,11 @@ def make_plan(
         _ordered(layers, (*found, *options.fused)),
         *(_uniform(layers, options, kind) for kind in options.kinds),
     ]
+    candidates += [
+        _riding(layers, plan, options.fused, waits=waits)
+        for plan in candidates
+        for waits in (False, True)
+    ]
     steps = [simulate(layers, plan, compute, link).step_s for plan in candidates]
     best_s = min(steps)
     return raise_densities(
@@ -86,6 +93,39 @@ def _uniform(layers: Sequence[LayerProfile], options: PlanOptions, kind: Exchang
     density = 1.0 if kind == "dense" else options.densities[0]
     groups = (PlannedGroup((layer.name,), kind, density) for layer in layers if layer.can_be_sparse)
     return _ordered(layers, (*groups, *options.fused))
+
+
+def _riding(
+    layers: Sequence[LayerProfile], plan: Plan, fused: Sequence[PlannedGroup], *, waits: bool
+) -> Plan:
+    """Return the plan in which small layers ride along with the next sparse ones that are sent.
+
+    Args:
+        layers: In the order of backward.
+        plan: Which.
+        fused: Its groups of small layers.
+        waits: Whether the last sparse layers wait for small ones that come after them.
+    """
+    place = {layer.name: number for number, layer in enumerate(layers)}
+    small = {name for group in fused for name in group.names}
+    carriers = [group for group in plan.groups if group.kind == "allgather"]
+    if not carriers:
+        return plan
+    riders: list[list[str]] = [[] for _ in carriers]
+    left: list[str] = []
+    ends = [max(place[name] for name in group.names) for group in carriers]
+    for name in sorted(small, key=place.__getitem__):
+        number = bisect_left(ends, place[name])
+        number = min(number, len(carriers) - 1) if waits else number
+        (riders[number] if number < len(carriers) else left).append(name)
+    groups = [group for group in plan.groups if group.kind != "allgather" and group not in fused]
+    groups += [
+        replace(carrier, names=(*carrier.names, *names))
+        for carrier, names in zip(carriers, riders, strict=True)
+    ]
+    if left:
+        groups.append(PlannedGroup(tuple(left), "dense"))
+    return _ordered(layers, groups)
 
 
 def _ordered(layers: Sequence[LayerProfile], groups: Sequence[PlannedGroup]) -> Plan:

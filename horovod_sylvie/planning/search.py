@@ -116,8 +116,8 @@ def _times(
     for number, layer in enumerate(layers):
         now += layer.backward_s
         for group in due.get(number, ()):
-            sizes = [layers[place[name]].num_elements for name in group.names]
-            cost = group_cost(group, sizes, compute, link)
+            members = [layers[place[name]] for name in group.names]
+            cost = group_cost(group, members, compute, link)
             between[-1] = between[-1].then(Effect.of(now, cost))
         if layer.can_be_sparse:
             arrivals.append(now)

@@ -80,11 +80,16 @@ class Timeline:
 
 
 def group_cost(
-    group: PlannedGroup, sizes: Sequence[int], compute: ComputeModel, link: LinkModel
+    group: PlannedGroup, members: Sequence[LayerProfile], compute: ComputeModel, link: LinkModel
 ) -> GroupCost:
-    """Return what a group costs whose layers have `sizes` elements."""
-    selected = sum(num_selected(size, group.density) for size in sizes)
-    return cost_of_totals(group.kind, len(sizes), sum(sizes), selected, compute, link)
+    """Return what a group costs whose layers are `members`."""
+    num_elements = sum(layer.num_elements for layer in members)
+    num_sent = sum(
+        # What rides along travels whole: an element is as many bytes as a selected one
+        num_selected(layer.num_elements, group.density if layer.can_be_sparse else 1.0)
+        for layer in members
+    )
+    return cost_of_totals(group.kind, len(members), num_elements, num_sent, compute, link)
 
 
 def cost_of_totals(
@@ -167,8 +172,8 @@ def simulate(
     for number, layer in enumerate(layers):
         now += layer.backward_s
         for group in due.get(number, []):
-            sizes = [layers[place[name]].num_elements for name in group.names]
-            cost = group_cost(group, sizes, compute, link)
+            members = [layers[place[name]] for name in group.names]
+            cost = group_cost(group, members, compute, link)
             arrival = now
             now += cost.prepare_s
             start = max(now, free)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 def make():
-    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 400))
+    model = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 400))
     x = torch.randn(8, 64)
     return model, lambda: model(x).square().mean()
 

@@ -28,7 +28,7 @@ def test_effect_of_a_plan_is_its_step(
     for layer, arrival_s in zip(layers, arrivals, strict=True):
         kind = data.draw(kinds)
         groups.append(PlannedGroup((layer.name,), kind, 1.0 if kind == "dense" else density))
-        cost = group_cost(groups[-1], [layer.num_elements], COMPUTE, link)
+        cost = group_cost(groups[-1], [layer], COMPUTE, link)
         effects.append(Effect.of(arrival_s, cost))
     step_s = simulate(layers, Plan(tuple(groups)), COMPUTE, link).step_s
     cut = data.draw(st.integers(0, len(effects)))

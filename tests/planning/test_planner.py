@@ -106,7 +106,7 @@ def test_costly_starts_merge_neighbours() -> None:
     assert len(make_plan(layers, quick, cheap, PlanOptions(DENSITIES)).groups) > 1
 
 
-def test_fused_groups_are_kept_as_they_are() -> None:
+def test_fused_groups_are_kept_where_nothing_can_carry_them() -> None:
     layers = [
         LayerProfile("w1", 100_000, 0.01),
         LayerProfile("b1", 10, 1e-5, can_be_sparse=False),
@@ -114,8 +114,8 @@ def test_fused_groups_are_kept_as_they_are() -> None:
         LayerProfile("b0", 10, 1e-5, can_be_sparse=False),
     ]
     fused = PlannedGroup(("b1", "b0"), "dense")
-    options = PlanOptions(DENSITIES, fused=(fused,))
-    plan = make_plan(layers, COMPUTE, model_of_link(2, 1e8, 1e-5), options)
+    options = PlanOptions(DENSITIES, ("two-phase",), fused=(fused,))
+    plan = make_plan(layers, COMPUTE, model_of_link(4, 1e8, 1e-5), options)
     assert fused in plan.groups
     assert plan.groups[-1] == fused  # in the order in which groups become ready
 
@@ -156,3 +156,49 @@ def test_rule_of_the_paper_fills_the_next_layers_time(following: float, density:
     found = lags_densities(layers, compute, link, min_density=0.001, max_density=0.05)
     assert found[0] == pytest.approx(density)
     assert found[1] == 0.001
+
+
+@pytest.mark.parametrize(("start_s", "num_groups"), [(0.01, 1), (0.0, 2)])
+def test_small_layers_ride_along_where_an_operation_costs_more_than_their_bytes(
+    start_s: float, num_groups: int
+) -> None:
+    layers = [
+        LayerProfile("w0", 100_000, 0.01),
+        LayerProfile("b0", 1000, 0.0, can_be_sparse=False),
+    ]
+    byte_s = 1e-7
+    link = LinkModel(
+        8,
+        allreduce=LinearCost(start_s, 2 * 7 / 8 * byte_s),
+        allgather=LinearCost(start_s, 7 * byte_s),
+        alltoall=LinearCost(start_s, byte_s),
+    )
+    fused = (PlannedGroup(("b0",), "dense"),)
+    options = PlanOptions(DENSITIES, ("allgather",), fused)
+    plan = make_plan(layers, ComputeModel(0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), link, options)
+    assert len(plan.groups) == num_groups
+    assert {name for group in plan.groups for name in group.names} == {"w0", "b0"}
+
+
+@pytest.mark.parametrize(
+    ("last_s", "expected"),
+    [
+        (0.001, [("w1", "b2"), ("w0", "b1", "b0")]),
+        (0.100, [("w1", "w0", "b2", "b1"), ("b0",)]),  # they can be sent meanwhile
+    ],
+)
+def test_small_layers_ride_with_the_next_sparse_layer(
+    last_s: float, expected: list[tuple[str, ...]]
+) -> None:
+    layers = [
+        LayerProfile("b2", 100_000, 0.001, can_be_sparse=False),
+        LayerProfile("w1", 1_000_000, 0.01),
+        LayerProfile("b1", 100_000, 0.001, can_be_sparse=False),
+        LayerProfile("w0", 1_000_000, 0.05),
+        LayerProfile("b0", 10, last_s, can_be_sparse=False),
+    ]
+    fused = (PlannedGroup(("b2", "b1", "b0"), "dense"),)
+    options = PlanOptions((0.01,), ("allgather",), fused)
+    link = model_of_link(2, 1e9, 1e-5, start_s=5e-3)
+    plan = make_plan(layers, COMPUTE, link, options)
+    assert [group.names for group in plan.groups] == expected

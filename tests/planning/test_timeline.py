@@ -53,7 +53,7 @@ def test_two_phases_send_what_owners_selected_after_backward() -> None:
 def test_owner_adds_what_all_ranks_selected_and_selects_again() -> None:
     compute = ComputeModel(0.0, 1e-6, 1e-4, 2e-6, 1e-5, 0.0, 0.001)
     group = PlannedGroup(("c", "b"), "two-phase", 0.01)
-    cost = group_cost(group, [1000, 2000], compute, LINK)
+    cost = group_cost(group, LAYERS, compute, LINK)
     assert cost.prepare_s == pytest.approx(0.003 + 0.003 + 0.001)
     assert cost.exchange_s == pytest.approx(0.003 + 120 * 3e-5)
     # 1500 elements cleared, 2 x 15 added, 1500 looked at, 15 selected; then 60 bytes
@@ -65,9 +65,9 @@ def test_owner_adds_what_all_ranks_selected_and_selects_again() -> None:
 
 def test_one_dense_layer_is_exchanged_in_place_and_several_are_copied() -> None:
     compute = ComputeModel(copy_s_per_element=1e-6, group_s=0.001)
-    one = group_cost(PlannedGroup(("b",), "dense"), [2000], compute, LINK)
+    one = group_cost(PlannedGroup(("b",), "dense"), LAYERS[1:], compute, LINK)
     assert one == pytest.approx((0.001, 0.081, 0.0, 0.0, 8000))
-    two = group_cost(PlannedGroup(("c", "b"), "dense"), [1000, 2000], compute, LINK)
+    two = group_cost(PlannedGroup(("c", "b"), "dense"), LAYERS, compute, LINK)
     assert two == pytest.approx((0.004, 0.121, 0.0, 0.003, 12000))
 
 
@@ -91,3 +91,10 @@ def test_selected_elements_are_rounded_up_and_bounded() -> None:
 )
 def test_speed_bound_is_that_of_perfect_overlap(exchange: float, bound: float) -> None:
     assert speed_bound(0.1, 0.2, exchange) == pytest.approx(bound)
+
+
+def test_layer_that_cannot_be_sparse_rides_along_whole() -> None:
+    layers = [LayerProfile("c", 1000, 0.0), LayerProfile("bias", 30, 0.0, can_be_sparse=False)]
+    compute = ComputeModel(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    cost = group_cost(PlannedGroup(("c", "bias"), "allgather", 0.01), layers, compute, LINK)
+    assert cost.nbytes == 4 * (10 + 30)
