@@ -14,8 +14,9 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from statistics import median
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import torch
 
@@ -25,6 +26,45 @@ from ..planning.link_model import LinkModel, fit_cost
 
 Collective = Literal["allreduce", "allgather", "alltoall"]
 Sample = tuple[Collective, int, float]  # which, bytes that a rank handed over, seconds
+
+
+class Seen(NamedTuple):
+    """An exchange of one step, as this rank saw it.
+
+    Attributes:
+        collective: Which.
+        nbytes: That a rank handed over.
+        submitted_s: When, by any clock.
+        completed_s: When it had come; None where it was there before this rank looked.
+    """
+
+    collective: Collective
+    nbytes: int
+    submitted_s: float
+    completed_s: float | None
+
+
+def sample_of(exchanges: Sequence[Seen]) -> Sample | None:
+    """Return what the last exchanges of a step took together, if that can be told.
+
+    Horovod sends neighbours of one kind as one message, and then copies out of it one after the
+    other. So only their sum means something, and only behind an exchange of another kind: after its
+    end the link was theirs, if they were submitted by then.
+
+    Args:
+        exchanges: All of the step, in the order in which they were waited for.
+    """
+    if any(each.completed_s is None for each in exchanges[-2:]) or not exchanges:
+        return None
+    kind = exchanges[-1].collective
+    tail = list(takewhile(lambda each: each.collective == kind, reversed(exchanges)))
+    if len(tail) == len(exchanges):
+        return None
+    began_s, ended_s = exchanges[-len(tail) - 1].completed_s, exchanges[-1].completed_s
+    if began_s is None or ended_s is None or any(each.submitted_s > began_s for each in tail):
+        return None
+    return kind, sum(each.nbytes for each in tail), ended_s - began_s
+
 
 COLLECTIVES: Final[tuple[Collective, ...]] = ("allreduce", "allgather", "alltoall")
 _SMALL: Final = 1 << 10

@@ -20,13 +20,11 @@ from typing import Any, Final
 from .backward_profile import BackwardProfile
 from .exchange import Exchange
 from .fused_exchange import FusedExchange
-from .link_samples import Sample
+from .link_samples import Collective, Sample, Seen, sample_of
 from .top_k_exchange import TopKExchange
 
 _STEPS_KEPT: Final = 11
 _START: Final = ""  # in place of a parameter: the step begins
-# Operations that end closer to each other than this were one message
-_FUSED_S: Final = 3e-4
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class RankMeasurements:
     def __init__(self) -> None:
         self._profile = BackwardProfile()
         self._steps_s: deque[float] = deque(maxlen=_STEPS_KEPT)
-        self._observed: dict[tuple[str, int], list[float]] = {}
+        self._observed: dict[tuple[Collective, int], list[float]] = {}
         self._stopped_s = 0.0  # how long the clock has stood still
         self._began_s: float | None = None
 
@@ -93,10 +91,7 @@ class RankMeasurements:
 
     def observed(self) -> list[Sample]:
         """Return what exchanges took that this rank waited for; medians since the last call."""
-        samples: list[Sample] = [
-            ("allgather" if collective == "allgather" else "allreduce", nbytes, median(times))
-            for (collective, nbytes), times in self._observed.items()
-        ]
+        samples = [(*key, median(times)) for key, times in self._observed.items()]
         self._observed.clear()
         return samples
 
@@ -112,15 +107,17 @@ class RankMeasurements:
         )
 
     def _observe(self, exchanges: Sequence[Exchange]) -> None:
-        """Note what exchanges took that were queued behind another one whose end was seen."""
-        before_s: float | None = None
-        for exchange in exchanges:
-            cost = exchange.cost
-            queued = before_s is not None and cost.submitted_s <= before_s
-            if queued and before_s is not None and cost.completed_s is not None:
-                seconds = cost.completed_s - before_s
-                if seconds > _FUSED_S and isinstance(exchange, (TopKExchange, FusedExchange)):
-                    collective = "allgather" if isinstance(exchange, TopKExchange) else "allreduce"
-                    key = (collective, exchange.payload_bytes)
-                    self._observed.setdefault(key, []).append(seconds)
-            before_s = cost.completed_s
+        seen = [seen for each in exchanges if (seen := _seen(each)) is not None]
+        sample = sample_of(seen) if len(seen) == len(exchanges) else None
+        if sample is not None:
+            collective, nbytes, seconds = sample
+            self._observed.setdefault((collective, nbytes), []).append(seconds)
+
+
+def _seen(exchange: Exchange) -> Seen | None:
+    """Return what this rank saw of an exchange that is one collective."""
+    if not isinstance(exchange, (TopKExchange, FusedExchange)):
+        return None
+    collective: Collective = "allgather" if isinstance(exchange, TopKExchange) else "allreduce"
+    cost = exchange.cost
+    return Seen(collective, exchange.payload_bytes, cost.submitted_s, cost.completed_s)
