@@ -35,6 +35,8 @@ from .speed_of_rank import measure_speed
 # Steps after the start at which a plan is made, before the regular ones: the first as soon as a
 # profile can be trusted, the second when machines are warm
 _EARLY: Final = (5, 15)
+# Where a step takes so many times longer than it should, the model of the link is made anew
+_WRONG: Final = 1.25
 
 
 @dataclass(frozen=True)
@@ -136,19 +138,26 @@ class AdaptivePlan:
             Whether the plan has changed.
         """
         assert self._link is not None, "begin comes before"
-        self._link.probe()
-        self._link.observe(self.measurements.observed())
         own = json.dumps([self.measurements.measured(exchanges).as_dict(), asdict(self._compute)])
-        gathered = gather_bytes(comm, own.encode(), name="sylvie.plan.measured")
-        decision = b""
-        if comm.rank == 0:
-            decision = self._decision(parameters, [json.loads(text) for text in gathered])
+        texts = gather_bytes(comm, own.encode(), name="sylvie.plan.measured")
+        gathered = [json.loads(text) for text in texts]
+        if self._is_wrong(Measured(**gathered[0][0])):
+            self._link.calibrate()
+        else:
+            self._link.probe()
+        self._link.observe(self.measurements.observed())
+        decision = self._decision(parameters, gathered) if comm.rank == 0 else b""
         text = gather_bytes(comm, decision, name="sylvie.plan.decision")[0]
         changed = self._follow(json.loads(text), parameters)
         if changed:
             self.measurements.forget_steps()
         self.measurements.begin_step()
         return changed
+
+    def _is_wrong(self, rank: Measured) -> bool:
+        """Return whether the plan's steps take much longer than its model says. `rank`: rank 0."""
+        predicted_s = self.report.predicted_step_s
+        return predicted_s > 0 and rank.step_s > _WRONG * predicted_s
 
     @property
     def _is_frozen(self) -> bool:

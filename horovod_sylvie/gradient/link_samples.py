@@ -2,8 +2,8 @@
 
 A probe is a collective of a known size between two steps, with all ranks in step before it. All
 ranks keep the same samples, those that were gathered from all, so that all come to the same model
-and ask for the same probes. A size whose newest probe differs much from what it took before is
-probed again at once; if it still does, the link has changed, and what is older is forgotten.
+and ask for the same probes. Where probes take much longer, or shorter, than before they are
+repeated at once; if they still do, the link has changed, and what is older is forgotten.
 
 Shapes: P ranks.
 """
@@ -72,9 +72,9 @@ _LARGE: Final = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 # A size is large enough to fit a rate where its allgather takes so long; another, four times as
 # large, is not tried
 _LONG_S: Final = 0.03
-# Later probes are smaller: training waits for them, and the link may have become much slower
-_PROBE_S: Final = 0.01
-_LARGEST_PROBE: Final = 1 << 18
+# Later probes are as small as tells a change of the rate from a start that takes longer: training
+# waits for them, and the link may have become much slower
+_LARGEST_PROBE: Final = 1 << 20
 _CALIBRATION_ROUNDS: Final = 3
 _SECOND_LOOK_ROUNDS: Final = 2
 _KEPT: Final = 5
@@ -96,18 +96,19 @@ class LinkSamples:
         self._times: dict[tuple[Collective, int], deque[float]] = {}
 
     def calibrate(self) -> None:
-        """Probe sizes, from small to large, until one takes long enough to tell the rate.
+        """Forget all samples, and probe sizes, from small to large, until one tells the rate.
 
         Note:
             Collective. Mostly below half a second.
         """
+        self._times.clear()
         for nbytes in (_SMALL, *_LARGE):
             self._add(self._probe([nbytes] * _CALIBRATION_ROUNDS))
             if median(self._times["allgather", nbytes]) > _LONG_S:
                 break
 
     def probe(self) -> None:
-        """Probe again, and forget older samples where the link has changed.
+        """Probe again, and calibrate anew where the link has changed.
 
         Note:
             Collective.
@@ -117,7 +118,8 @@ class LinkSamples:
         if self._differs(found, large):
             found = self._probe([_SMALL, large] * _SECOND_LOOK_ROUNDS)
             if self._differs(found, large):
-                self._times.clear()
+                self.calibrate()
+                return
         self._add(found)
 
     def observe(self, samples: Sequence[Sample]) -> None:
@@ -157,15 +159,15 @@ class LinkSamples:
             kept.append(seconds)
 
     def _probe_size(self) -> int:
-        """Return the bytes of a large probe that does not take long."""
+        """Return the bytes of a large probe: most of its time is its bytes'."""
         cost = self.model().allgather
-        short = [
-            each for each in _LARGE if each <= _LARGEST_PROBE and cost.seconds(each) < _PROBE_S
-        ]
-        return max(short, default=_LARGE[0])
+        sizes = [each for each in _LARGE if each <= _LARGEST_PROBE]
+        long = (each for each in sizes if each * cost.beta_s_per_byte > cost.alpha_s)
+        return next(long, sizes[-1])
 
     def _differs(self, samples: Sequence[Sample], large: int) -> bool:
-        """Return whether probes of `large` bytes took another time than before."""
+        """Return whether probes of `large` bytes took another time than before, all in all."""
+        ratios = []
         for wanted in COLLECTIVES:
             before = self._times.get((wanted, large))
             found = [
@@ -173,9 +175,10 @@ class LinkSamples:
                 for collective, nbytes, seconds in samples
                 if (collective, nbytes) == (wanted, large)
             ]
-            if before and not 1 / _CHANGE < median(found) / median(before) < _CHANGE:
-                return True
-        return False
+            if before:
+                ratios.append(median(found) / median(before))
+        # A change of the rate is one for all of them
+        return bool(ratios) and not 1 / _CHANGE < median(ratios) < _CHANGE
 
     def _probe(self, sizes: Sequence[int]) -> list[Sample]:
         """Run probes, and return what each took: the median over ranks. Collective."""

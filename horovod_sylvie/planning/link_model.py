@@ -74,14 +74,15 @@ def model_of_link(
 
 
 def fit_cost(samples: Sequence[tuple[float, float]]) -> LinearCost:
-    """Fit a line through measured times, robustly (Theil and Sen).
+    """Fit a line through measured times, robustly.
 
     Args:
         samples: Bytes and seconds; of at least two different sizes. A straggler makes a time too
             long, never too short, so each size's first quartile stands for it.
 
     Returns:
-        The line with the median slope, not below 0, and the median intercept, not below 0.
+        The line with the median slope between sizes (Theil and Sen), not below 0, through the time
+        of the smallest size, which is all start; it is not below 0 either.
 
     Raises:
         ValueError: If all samples have one size.
@@ -101,4 +102,5 @@ def fit_cost(samples: Sequence[tuple[float, float]]) -> LinearCost:
         for x2, y2 in points[place + 1 :]
     ]
     beta = max(0.0, median(slopes))
-    return LinearCost(max(0.0, median(y - beta * x for x, y in points)), beta)
+    smallest, start_s = points[0]
+    return LinearCost(max(0.0, start_s - beta * smallest), beta)
