@@ -19,7 +19,7 @@ COMMANDS: Final = MappingProxyType(
         "install-horovod": "build Horovod for the installed torch, or install the kept wheel",
         "check": "print what is there and, for what is not, the command that brings it",
         "partition": "split a graph into one directory per rank",
-        "plan": "say what a model's gradients should travel like, and what that gains",
+        "plan": "say how gradients or halos should travel over a link, and what that gains",
     }
 )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from .link_arguments import add_link_arguments, link_of, parse_numbers
+from .link_arguments import MeasuredLink, add_link_arguments, link_of, parse_numbers
 from .plan_halo import run_halo
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # Defaults of what only a model's gradients are asked for, so that they are known to be given
 _GRADIENT_DEFAULTS: Final = MappingProxyType(
-    {"ranks": "4", "min_density": 0.001, "max_density": 0.05, "steps": 7}
+    {"ranks": None, "min_density": 0.001, "max_density": 0.05, "steps": 7}
 )
+_DEFAULT_RANKS: Final = 4
 _HALO_OPTIONS: Final = ("features", "hidden")
 _EPILOG: Final = """\
 FACTORY is module:function. The function takes no argument and returns a model and a function
@@ -37,8 +38,9 @@ without arguments that computes a loss on a batch of the size that a rank will t
       x, y = torch.randn(32, 3, 224, 224), torch.randint(0, 1000, (32,))
       return model, lambda: F.cross_entropy(model(x), y)
 
-Its forward and backward are measured here, on this machine. The link is the one you name: a model
-of rings, t = start + hops * latency + bytes / rate.
+Its forward and backward are measured here, on this machine. The link is the one you name, a model
+of rings, t = start + hops * latency + bytes / rate; or, under horovodrun, the one that --measure
+finds between the ranks.
 
 With --partition instead, the halo exchanges of full-graph training on it are predicted, for as many
 ranks as it has parts. How fast rows are encoded and decoded is measured here.
@@ -59,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_link_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     model = parser.add_argument_group("with FACTORY")
-    model.add_argument("--ranks", metavar="P[,P...]", help="numbers of ranks; default: 4")
+    model.add_argument(
+        "--ranks", metavar="P[,P...]", help="numbers of ranks; default: 4, or this job's"
+    )
     model.add_argument("--min-density", type=float, metavar="D", help="default: 0.001")
     model.add_argument("--max-density", type=float, metavar="D", help="default: 0.05")
     model.add_argument("--steps", type=int, metavar="N", help="steps to measure; default: 7")
@@ -103,12 +107,16 @@ def _run_gradients(arguments: argparse.Namespace) -> int:
     from horovod_sylvie.gradient.speed_of_rank import measure_speed
     from horovod_sylvie.planning.forecast import forecast
 
-    ranks = parse_numbers(arguments.ranks, "--ranks", 2)
-    named = link_of(arguments)
+    ranks = None if arguments.ranks is None else parse_numbers(arguments.ranks, "--ranks", 2)
     if not 0 < arguments.min_density <= arguments.max_density <= 1 or arguments.steps < 1:
         raise ValueError(
             "expected 0 < --min-density <= --max-density <= 1 and --steps of at least 1."
         )
+    link = link_of(arguments)
+    if link.rank != 0:
+        return 0  # of the ranks that have measured the link one plans and prints
+    if ranks is None:
+        ranks = [link.measured.num_ranks if isinstance(link, MeasuredLink) else _DEFAULT_RANKS]
     model, loss_of = load_factory(arguments.factory)
     layers, forward_s = measure_layers(model, loss_of, steps=arguments.steps)
     compute = measure_speed(forward_s=forward_s)
@@ -116,7 +124,7 @@ def _run_gradients(arguments: argparse.Namespace) -> int:
         forecast(
             layers,
             compute,
-            named.between(num_ranks),
+            link.between(num_ranks),
             min_density=arguments.min_density,
             max_density=arguments.max_density,
         )

@@ -62,6 +62,8 @@ def run_halo(arguments: argparse.Namespace) -> int:
     from horovod_sylvie.planning.halo_forecast import forecast_epoch, forecast_exchange
 
     named = link_of(arguments)
+    if named.rank != 0:
+        return 0  # of the ranks that have measured the link one plans and prints
     if arguments.hidden is None:
         raise ValueError(
             "expected --hidden with --partition: the widths of what each layer after the first "

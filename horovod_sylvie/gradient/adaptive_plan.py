@@ -18,7 +18,7 @@ from ..comm.agreement import gather_bytes
 from ..comm.protocol import Communicator
 from ..planning.layers import ComputeModel
 from ..planning.link_model import LinkModel
-from ..planning.plan import ExchangeKind, Plan, PlannedGroup, ladder
+from ..planning.plan import ExchangeKind, Plan, PlannedGroup, kinds_between, ladder
 from ..planning.plan_text import plan_digest, plan_from_json, plan_to_json
 from ..planning.planner import PlanOptions, make_plan
 from ..planning.replan import should_replace
@@ -224,5 +224,4 @@ class AdaptivePlan:
 def _kinds(policy: Lags, num_ranks: int) -> tuple[ExchangeKind, ...]:
     if policy.exchange != "auto":
         return ("dense", policy.exchange)
-    # With two ranks an owner saves nothing
-    return ("dense", "allgather", "two-phase") if num_ranks > 2 else ("dense", "allgather")
+    return kinds_between(num_ranks)

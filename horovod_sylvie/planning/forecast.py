@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 from .layers import ComputeModel, LayerProfile
 from .link_model import LinearCost, LinkModel
-from .plan import FUSED_ELEMENTS, WORTHWHILE_GAIN, Plan, PlannedGroup, ladder
+from .plan import (
+    FUSED_ELEMENTS,
+    WORTHWHILE_GAIN,
+    Plan,
+    PlannedGroup,
+    kinds_between,
+    ladder,
+)
 from .planner import PlanOptions, make_plan
 from .timeline import Timeline, group_cost, simulate, speed_bound
 
@@ -84,7 +91,8 @@ def forecast(
         max_density: Highest.
     """
     fused = fuse_small(layers)
-    options = PlanOptions(ladder(min_density, max_density), fused=fused)
+    kinds = kinds_between(link.num_ranks)
+    options = PlanOptions(ladder(min_density, max_density), kinds, fused)
     plan = make_plan(layers, compute, link, options)
     dense = make_plan(layers, compute, link, replace(options, kinds=("dense",)))
     half = replace(link, allreduce=_half(link.allreduce))

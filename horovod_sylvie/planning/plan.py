@@ -26,6 +26,11 @@ STEP_TOLERANCE = 0.005
 WORTHWHILE_GAIN = 1.05
 
 
+def kinds_between(num_ranks: int) -> tuple[ExchangeKind, ...]:
+    """Return how groups may travel between P ranks: between two, an owner saves nothing."""
+    return ("dense", "allgather", "two-phase") if num_ranks > 2 else ("dense", "allgather")
+
+
 @dataclass(frozen=True)
 class PlannedGroup:
     """Layers that are exchanged together.

@@ -1,39 +1,31 @@
-"""The units of a link's arguments, and what they mean for P ranks."""
+"""A link that was measured between some ranks, for other numbers of them."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
 import pytest
 
-from horovod_sylvie.commands.link_arguments import (
-    NamedLink,
-    add_link_arguments,
-    link_of,
-    parse_numbers,
-    parse_rate,
-    parse_seconds,
-)
-from horovod_sylvie.planning.link_model import model_of_link
+from horovod_sylvie.commands.link_arguments import MeasuredLink
+from horovod_sylvie.planning.link_model import LinearCost, LinkModel, model_of_link
+
+FREE = LinearCost(0.0, 0.0)
 
 
-def test_units_are_read() -> None:
-    assert parse_numbers("2,16", "--ranks", 2) == [2, 16]
-    assert (parse_rate("10gbit"), parse_rate("1.5Mbit"), parse_rate("9bit")) == (1e10, 1.5e6, 9.0)
-    assert (parse_seconds("50us"), parse_seconds("2ms")) == pytest.approx((5e-5, 2e-3))
+def test_measured_ranks_get_what_was_measured() -> None:
+    model = LinkModel(3, LinearCost(0.1, 0.2), LinearCost(0.3, 0.4), LinearCost(0.5, 0.6))
+    assert MeasuredLink(0, model, 1e-5).between(3) is model
 
 
-@pytest.mark.parametrize("text", ["", "1", "2,", "2;3", "-4", "2,1", "two"])
-def test_numbers_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected numbers from 2, with commas, for --ranks, got "):
-        parse_numbers(text, "--ranks", 2)
+def test_other_ranks_get_rings_of_the_same_rate_and_start() -> None:
+    link = MeasuredLink(0, model_of_link(4, 1e9, 1e-5, start_s=1e-3), 1e-5)
+    expected = model_of_link(16, 1e9, 1e-5, start_s=1e-3)
+    found = link.between(16)
+    for name in ("allreduce", "allgather", "alltoall"):
+        cost, wanted = getattr(found, name), getattr(expected, name)
+        assert (cost.alpha_s, cost.beta_s_per_byte) == pytest.approx(
+            (wanted.alpha_s, wanted.beta_s_per_byte)
+        )
 
 
-def test_link_is_the_one_that_was_named() -> None:
-    parser = ArgumentParser()
-    add_link_arguments(parser)
-    found = link_of(parser.parse_args(["--rate", "1gbit", "--latency", "2s", "--start", "0s"]))
-    assert found == NamedLink(1e9, 2.0, 0.0)
-    assert found.between(3) == model_of_link(3, 1e9, 2.0, start_s=0.0)
-    plain = link_of(parser.parse_args(["--rate", "1bit"]))
-    assert (plain.latency_s, plain.start_s) == pytest.approx((5e-5, 1e-3))
+def test_link_whose_bytes_cost_nothing_is_very_fast() -> None:
+    link = MeasuredLink(0, LinkModel(2, FREE, FREE, FREE), 1e-5)
+    assert link.between(4).allgather.beta_s_per_byte == pytest.approx(3e-12)
