@@ -3,7 +3,8 @@
     python benchmarks/add_selected.py [--elements 1048576 16777216] [--ranks 4] [--json FILE]
 
 The result is compared with torch's first. Then all candidates run in turn, round after round, so
-that a slow moment of the machine hits all of them. Printed is the median over the rounds of the
+that a slow moment of the machine hits all of them; on one array, and on so many that none is in a
+cache when its turn comes. Printed is the median over the rounds of the
 ratio to the baseline of the same round:
 
     sum / fill       = t(add_selected(payloads)) / t(out.zero_())
@@ -30,6 +31,8 @@ from horovod_sylvie.ops.native import load_native
 from horovod_sylvie.ops.top_k import add_selected, section_bytes, select_top_k
 from horovod_sylvie.ops.top_k_reference import read_section
 
+COLD_ELEMENTS = 1 << 25  # of all arrays: 128 MiB
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -38,6 +41,7 @@ class Measurement:
     num_elements: int
     density: float
     num_ranks: int
+    num_arrays: int
     fill_ms: float
     sum_over_fill: float
     index_add_over_fill: float
@@ -61,37 +65,46 @@ def select(num_elements: int, k: int) -> Tensor:
     return section
 
 
-def measure(num_elements: int, density: float, num_ranks: int, rounds: int) -> Measurement:
-    """Validate one size and density, and time it."""
+def measure(
+    num_elements: int, density: float, num_ranks: int, num_arrays: int, rounds: int
+) -> Measurement:
+    """Validate one size and density, and time it on so many arrays, one after the other."""
     k = max(1, round(num_elements * density))
     payloads = torch.stack([select(num_elements, k) for _ in range(num_ranks)])
-    out = torch.empty(num_elements)
+    outs = [torch.zeros(num_elements) for _ in range(num_arrays)]
     shape = {"num_elements": num_elements, "k": k, "value_dtype": torch.float32}
     pairs = [read_section(section, **shape) for section in payloads]
     scale = 1.0 / num_ranks
 
+    def fill() -> None:
+        for out in outs:
+            out.zero_()
+
     def index_add() -> None:
-        out.zero_()
-        for index, values in pairs:
-            out.index_add_(0, index, values, alpha=scale)
+        for out in outs:
+            out.zero_()
+            for index, values in pairs:
+                out.index_add_(0, index, values, alpha=scale)
 
     def sum_selected() -> None:
-        add_selected(payloads, offset=0, scale=scale, out=out, **shape)
+        for out in outs:
+            add_selected(payloads, offset=0, scale=scale, out=out, **shape)
 
     index_add()
-    expected = out.clone()
+    expected = outs[0].clone()
     sum_selected()
-    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(outs[0], expected)
     fills, sums, index_adds = [], [], []
     for _ in range(rounds):
-        fills.append(seconds(out.zero_))
+        fills.append(seconds(fill))
         sums.append(seconds(sum_selected) / fills[-1])
         index_adds.append(seconds(index_add) / fills[-1])
     return Measurement(
         num_elements,
         density,
         num_ranks,
-        1e3 * statistics.median(fills),
+        num_arrays,
+        1e3 * statistics.median(fills) / num_arrays,
         statistics.median(sums),
         statistics.median(index_adds),
     )
@@ -119,18 +132,21 @@ def main() -> None:
         f"{load_native().instruction_set()}, torch {torch.__version__}; zero_ in milliseconds, "
         "and ratios to it"
     )
-    print(" elements  density     fill      sum  index_add")
+    print(" elements  density  arrays     fill      sum  index_add")
     measurements = []
     for num_elements in arguments.elements:
         rounds = max(5, min(201, int(arguments.seconds * 5e8 / num_elements)))
         for density in arguments.densities:
-            each = measure(num_elements, density, arguments.ranks, rounds)
-            measurements.append(asdict(each))
-            print(
-                f"{each.num_elements:9}  {100 * each.density:4.1f} %  {each.fill_ms:8.3f} "
-                f"{each.sum_over_fill:8.2f}  {each.index_add_over_fill:9.2f}",
-                flush=True,
-            )
+            for num_arrays in (1, max(2, COLD_ELEMENTS // num_elements)):
+                each = measure(
+                    num_elements, density, arguments.ranks, num_arrays, max(5, rounds // num_arrays)
+                )
+                measurements.append(asdict(each))
+                print(
+                    f"{num_elements:9}  {100 * density:4.1f} %  {num_arrays:6} {each.fill_ms:8.3f} "
+                    f"{each.sum_over_fill:8.2f} {each.index_add_over_fill:10.2f}",
+                    flush=True,
+                )
     data = torch.randint(256, (1 << 24,), dtype=torch.uint8)
     best = min(seconds(lambda: checksum(data)) for _ in range(11))
     print(f"checksum: {data.nbytes / 1e9 / best:.1f} GB/s")

@@ -11,8 +11,10 @@ median over the rounds of the ratio to the baseline of the same round:
 
 all in float32, on the same number of threads. "training" is error feedback in a steady state: the
 residual goes from round to round, rows of 64 elements differ in scale, and each call's hint is the
-threshold of the one before. The other distributions are added to a residual of zeros; their hint is
-the right one, none, or one of a distribution that was 64 times larger.
+threshold of the one before. "cold" is the same as an optimizer does it: the new residual goes into
+a second buffer, and there are so many layers that none is in a cache when its turn comes. So it is
+for the addition, which stays in place. The other distributions are added to a residual of zeros;
+their hint is the right one, none, or one of a distribution that was 64 times larger.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from horovod_sylvie.ops.top_k import section_bytes, select_top_k
 ROW_ELEMENTS = 64
 TIMES_64 = 6 << 23  # in the bits of a float32
 WARM_UP_ROUNDS = 6
+COLD_ELEMENTS = 1 << 24  # of all layers: three arrays of 64 MiB
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Measurement:
     ratio: float
     ratio_without_hint: float | None
     ratio_with_wrong_hint: float | None
-    torch_ratio: float
+    torch_ratio: float | None
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -101,6 +104,7 @@ class Selector:
     def __init__(self, num_elements: int, k: int) -> None:
         self.k, self.hint = k, 0
         self.residual = torch.zeros(num_elements)
+        self.accumulated = self.residual  # in place, unless it is replaced
         nbytes = section_bytes(num_elements, k, torch.float32)
         self.section = torch.zeros(nbytes, dtype=torch.uint8)
 
@@ -111,9 +115,10 @@ class Selector:
             k=self.k,
             value_dtype=torch.float32,
             hint=self.hint,
-            accumulated=self.residual,
+            accumulated=self.accumulated,
             section=self.section,
         )
+        self.residual, self.accumulated = self.accumulated, self.residual
         self.hint = report.threshold_bits
 
     def validate(self, grad: Tensor) -> None:
@@ -134,11 +139,16 @@ class Selector:
             raise RuntimeError(msg)
 
 
+def row_scales(num_elements: int) -> Tensor:
+    """Scale each row of 64 elements in its own way. [D], float32."""
+    scale = (0.8 * torch.randn(-(-num_elements // ROW_ELEMENTS))).exp()
+    return scale.repeat_interleave(ROW_ELEMENTS)[:num_elements]
+
+
 def time_training(num_elements: int, density: float, rounds: int) -> Measurement:
     """Time error feedback in a steady state."""
     k = max(1, round(num_elements * density))
-    scale = (0.8 * torch.randn(-(-num_elements // ROW_ELEMENTS))).exp()
-    rows = scale.repeat_interleave(ROW_ELEMENTS)[:num_elements]
+    rows = row_scales(num_elements)
     grads = [torch.randn(num_elements) * rows for _ in range(3)]
     selector, hintless = Selector(num_elements, k), Selector(num_elements, k)
     selector.residual.copy_(3.0 * torch.randn(num_elements) * rows)
@@ -164,6 +174,42 @@ def time_training(num_elements: int, density: float, rounds: int) -> Measurement
         statistics.median(hintless_ratios[WARM_UP_ROUNDS:]),
         None,
         statistics.median(torch_ratios),
+    )
+
+
+def time_cold(num_elements: int, density: float, rounds: int) -> Measurement:
+    """Time error feedback layer after layer, none of which a cache holds, into second buffers."""
+    k = max(1, round(num_elements * density))
+    rows = row_scales(num_elements)
+    layers = []
+    for _ in range(max(1, COLD_ELEMENTS // num_elements)):
+        selector = Selector(num_elements, k)
+        selector.residual.copy_(3.0 * torch.randn(num_elements) * rows)
+        selector.accumulated = torch.zeros(num_elements)
+        layers.append((torch.randn(num_elements) * rows, selector))
+    layers[0][1].validate(layers[0][0])
+
+    def select_all() -> None:
+        for grad, selector in layers:
+            selector.select(grad)
+
+    def add_all() -> None:
+        for grad, selector in layers:
+            selector.accumulated.add_(grad)  # which is not read before it is written again
+
+    floors, ratios = [], []
+    for _ in range(WARM_UP_ROUNDS + rounds):
+        floors.append(seconds(add_all) / len(layers))
+        ratios.append(seconds(select_all) / len(layers) / floors[-1])
+    return Measurement(
+        num_elements,
+        density,
+        "cold",
+        1e3 * statistics.median(floors[WARM_UP_ROUNDS:]),
+        statistics.median(ratios[WARM_UP_ROUNDS:]),
+        None,
+        None,
+        None,
     )
 
 
@@ -200,10 +246,10 @@ def print_line(each: Measurement) -> None:
     """Print one line of the table."""
     hints = [each.ratio, each.ratio_without_hint, each.ratio_with_wrong_hint]
     columns = [f"{ratio:8.2f}" if ratio else "       -" for ratio in hints]
+    with_torch = f"{each.torch_ratio:9.1f}" if each.torch_ratio else "        -"
     print(
         f"{each.num_elements:9}  {100 * each.density:4.1f} %  "
-        f"{each.distribution:13}  {each.add_ms:8.3f} {' '.join(columns)} "
-        f"{each.torch_ratio:9.1f}",
+        f"{each.distribution:13}  {each.add_ms:8.3f} {' '.join(columns)} {with_torch}",
         flush=True,
     )
 
@@ -234,8 +280,10 @@ def main() -> None:
         rounds = max(9, min(101, int(arguments.seconds * 2e8 / num_elements)))
         grads = distributions(num_elements)
         for density in arguments.densities:
-            lines = [time_training(num_elements, density, rounds)]
-            print_line(lines[-1])
+            lines = []
+            for time_it in (time_training, time_cold):
+                lines.append(time_it(num_elements, density, rounds))
+                print_line(lines[-1])
             for name, grad in grads.items():
                 lines.append(time_distribution(name, grad, density, rounds))
                 print_line(lines[-1])

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "float_bits.hpp"
 #include "float_environment.hpp"
 #include "parallel.hpp"
+#include "streamed_stores.hpp"
 #include "top_k_kernels.hpp"
 
 namespace hvs::cpu {
@@ -20,42 +20,58 @@ struct RankSection {
   std::vector<int64_t> begins;  // of each block
 };
 
-// Sums up one block. `gap` is how many elements of other shares are between two
-// chunks where `sums` points.
+// What is left of a rank's elements in a block.
+struct Cursor {
+  const uint8_t* index;
+  const uint8_t* values;
+  int64_t position;
+  int64_t end;
+};
+
+// Adds the elements that are in chunk number `chunk` of the block.
 template <ValueType kType>
-void add_block(const SectionLayout& layout,
-               const std::vector<RankSection>& sections,
-               int64_t block,
-               float scale,
-               int64_t gap,
-               float* sums) {
-  const int64_t size = block_size(layout, block);
-  const int64_t run = gap == 0 ? size : kChunkElements;
-  for (int64_t begin = 0; begin < size; begin += run) {
-    std::fill_n(sums + begin + begin / kChunkElements * gap,
-                std::min(run, size - begin), 0.0f);
+void add_chunk(int64_t chunk, float scale, float* sums, Cursor& cursor) {
+  int64_t position = cursor.position;  // in a register
+  for (; position < cursor.end; ++position) {
+    const int64_t inside = load_word16(cursor.index + 2 * position);
+    if (inside / kChunkElements != chunk) {
+      break;
+    }
+    sums[inside % kChunkElements] +=
+        load_value<kType>(cursor.values, position) * scale;
   }
-  for (const RankSection& section : sections) {
-    for_selected<kType>(
-        layout, section.bytes, section.begins[static_cast<size_t>(block)],
-        section.begins[static_cast<size_t>(block) + 1],
-        [&](uint16_t inside, float value) {
-          sums[inside + inside / kChunkElements * gap] += value * scale;
-        });
-  }
+  cursor.position = position;
 }
 
-// Rounds a block's sums to where they are in the parameter, chunk by chunk.
-void round_block(const AddArguments& arguments,
-                 const TopKKernels& kernels,
-                 int64_t first,
-                 int64_t size,
-                 const float* sums) {
+// Sums up a block, chunk by chunk: where the sums belong, or in `scratch`.
+template <ValueType kType>
+void add_block(const SectionLayout& layout,
+               const AddArguments& arguments,
+               const TopKKernels& kernels,
+               bool streams,
+               int64_t block,
+               std::vector<Cursor>& cursors,
+               float* scratch) {
+  const bool is_float32 = arguments.type == ElementType::kFloat32;
+  float* floats = static_cast<float*>(arguments.out);
+  uint16_t* halves = static_cast<uint16_t*>(arguments.out);
+  const int64_t size = block_size(layout, block);
   for (int64_t begin = 0; begin < size; begin += kChunkElements) {
     const int64_t count = std::min(kChunkElements, size - begin);
-    const int64_t place = place_of(first + begin, arguments.share);
-    kernels.round(sums + begin, arguments.type, count,
-                  static_cast<uint16_t*>(arguments.out) + place);
+    const int64_t place =
+        place_of(block * kBlockElements + begin, arguments.share);
+    float* sums = is_float32 && !streams ? floats + place : scratch;
+    if (!streams) {
+      std::fill_n(sums, count, 0.0f);
+    }
+    for (Cursor& cursor : cursors) {
+      add_chunk<kType>(begin / kChunkElements, arguments.scale, sums, cursor);
+    }
+    if (streams) {
+      kernels.stream_out(sums, count, floats + place);
+    } else if (!is_float32) {
+      kernels.round(sums, arguments.type, count, halves + place);
+    }
   }
 }
 
@@ -66,23 +82,27 @@ void add_blocks(const SectionLayout& layout,
                 const TopKKernels& kernels,
                 int64_t begin,
                 int64_t end) {
-  const bool direct = arguments.type == ElementType::kFloat32;
-  const int64_t gap = (arguments.share.num_shares - 1) * kChunkElements;
-  const std::unique_ptr<float[]> scratch(direct ? nullptr
-                                                : new float[kBlockElements]);
-  for (int64_t block = begin; block < end; ++block) {
-    const int64_t first = block * kBlockElements;
-    if (direct) {
-      add_block<kType>(layout, sections, block, arguments.scale, gap,
-                       static_cast<float*>(arguments.out) +
-                           place_of(first, arguments.share));
-    } else {
-      add_block<kType>(layout, sections, block, arguments.scale, 0,
-                       scratch.get());
-      round_block(arguments, kernels, first, block_size(layout, block),
-                  scratch.get());
-    }
+  std::vector<Cursor> cursors;
+  for (const RankSection& section : sections) {
+    cursors.push_back({section.bytes + layout.index_begin,
+                       section.bytes + layout.values_begin,
+                       section.begins[static_cast<size_t>(begin)], 0});
   }
+  const bool streams =
+      kernels.streams && arguments.type == ElementType::kFloat32 &&
+      is_streamed(arguments.out, layout.num_elements, arguments.share);
+  alignas(kLineBytes) float scratch[kChunkElements];
+  if (streams) {
+    std::fill_n(scratch, kChunkElements, 0.0f);  // streaming leaves it so
+  }
+  for (int64_t block = begin; block < end; ++block) {
+    for (size_t rank = 0; rank < cursors.size(); ++rank) {
+      cursors[rank].end = sections[rank].begins[static_cast<size_t>(block) + 1];
+    }
+    add_block<kType>(layout, arguments, kernels, streams, block, cursors,
+                     scratch);
+  }
+  finish_streaming();
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Sums the selected elements of all ranks into a dense array, or into one share
 // of it (share.hpp); wire format: section.hpp. The sections are not trusted:
 // they are checked first, and whatever their bytes are, nothing outside the
-// arrays is read or written. Block by block, all ranks in turn, so that a block
+// arrays is read or written. Chunk by chunk, all ranks in turn, so that a chunk
 // of sums stays in cache, and each sum has a fixed order: exact for any number
 // of threads and any instruction set. O(num_elements + num_ranks * k).
 #pragma once

@@ -103,31 +103,53 @@ inline Floats add_vector(const CollectConstants& constants,
   }
 }
 
-// The sums of a run, all of whose vectors are whole.
 template <GradKind kGrad>
+inline Floats add_elements(const SelectArguments& arguments,
+                           const CollectConstants& constants,
+                           int64_t element,
+                           int64_t& num_nonfinite) {
+  Floats grad = splat(0.0f);
+  if constexpr (kGrad != GradKind::kNone) {
+    grad = load_grad<kGrad>(arguments.grad, element);
+  }
+  return add_vector<kGrad>(constants, load(arguments.residual + element), grad,
+                           kAllLanes, num_nonfinite);
+}
+
+// The sums of a run, all of whose vectors are whole. In memory of its own, what
+// they leave: that can be streamed, since nothing is stored there again.
+template <GradKind kGrad, ValueType kValue, Target kTarget>
 inline int64_t add_run(const SelectArguments& arguments,
                        const CollectConstants& constants,
                        Run& run) {
   int64_t num_nonfinite = 0;
-  Floats grad = splat(0.0f);
   for (int64_t vector = 0; vector < run.num_vectors; ++vector) {
     const int64_t element = run.first_element + vector * kLanes;
-    if constexpr (kGrad != GradKind::kNone) {
-      grad = load_grad<kGrad>(arguments.grad, element);
+    const Floats sums =
+        add_elements<kGrad>(arguments, constants, element, num_nonfinite);
+    const Mask chosen = greater(magnitude(sums), constants.below_threshold);
+    run.chosen[vector] = static_cast<uint16_t>(bits_of_mask(chosen));
+    float* place = arguments.accumulated + element;
+    if constexpr (kTarget == Target::kResidual) {
+      store(place, sums);
+    } else {
+      const Floats left = select(chosen, remainder<kValue>(sums), sums);
+      if constexpr (kTarget == Target::kStreamed) {
+        stream(place, left);
+      } else {
+        store(place, left);
+      }
     }
-    const Floats sum =
-        add_vector<kGrad>(constants, load(arguments.residual + element), grad,
-                          kAllLanes, num_nonfinite);
-    store(arguments.accumulated + element, sum);
-    run.chosen[vector] = static_cast<uint16_t>(
-        bits_of_mask(greater(magnitude(sum), constants.below_threshold)));
   }
   return num_nonfinite;
 }
 
-// Appends the candidates of a run, and leaves what their values leave.
-template <ValueType kValue>
+// Appends the candidates of a run, and leaves what their values leave, if that
+// is not done. Sums that are not there any more are added once more, which is
+// cheaper than keeping them all.
+template <GradKind kGrad, ValueType kValue, Target kTarget>
 inline void search_run(const SelectArguments& arguments,
+                       const CollectConstants& constants,
                        Run& run,
                        Candidates& candidates) {
   uint32_t vectors[kRunVectors + kLanes];
@@ -144,12 +166,19 @@ inline void search_run(const SelectArguments& arguments,
     const uint32_t vector = vectors[entry];
     const int64_t element = run.first_element + vector * kLanes;
     const uint32_t chosen = run.chosen[vector];
-    const Floats sums = load(arguments.accumulated + element);
     const Words index =
         add(splat_word(static_cast<uint32_t>(element)), lane_numbers());
-    append(chosen, sums, index, candidates);
-    store(arguments.accumulated + element,
-          select(mask_of_bits(chosen), remainder<kValue>(sums), sums));
+    if constexpr (kTarget == Target::kResidual) {
+      const Floats sums = load(arguments.accumulated + element);
+      append(chosen, sums, index, candidates);
+      store(arguments.accumulated + element,
+            select(mask_of_bits(chosen), remainder<kValue>(sums), sums));
+    } else {
+      int64_t num_nonfinite = 0;  // they are counted
+      append(chosen,
+             add_elements<kGrad>(arguments, constants, element, num_nonfinite),
+             index, candidates);
+    }
   }
 }
 
@@ -186,7 +215,7 @@ inline int64_t collect_rest(const SelectArguments& arguments,
   return num_nonfinite;
 }
 
-template <GradKind kGrad, ValueType kValue>
+template <GradKind kGrad, ValueType kValue, Target kTarget>
 int64_t collect_range(const SelectArguments& arguments,
                       int64_t begin,
                       int64_t end,
@@ -202,8 +231,8 @@ int64_t collect_range(const SelectArguments& arguments,
   int64_t vectors_left = (end - begin) / kLanes;
   while (vectors_left > 0) {
     run.num_vectors = vectors_left < kRunVectors ? vectors_left : kRunVectors;
-    num_nonfinite += add_run<kGrad>(arguments, constants, run);
-    search_run<kValue>(arguments, run, found);
+    num_nonfinite += add_run<kGrad, kValue, kTarget>(arguments, constants, run);
+    search_run<kGrad, kValue, kTarget>(arguments, constants, run, found);
     run.first_element += run.num_vectors * kLanes;
     vectors_left -= run.num_vectors;
   }
@@ -215,32 +244,43 @@ int64_t collect_range(const SelectArguments& arguments,
   return num_nonfinite;
 }
 
-template <GradKind kGrad>
-int64_t collect_values(const SelectArguments& arguments,
-                       ValueType value_type,
-                       int64_t begin,
-                       int64_t end,
-                       uint32_t threshold,
-                       Candidates& candidates) {
-  return value_type == ValueType::kFloat32
-             ? collect_range<kGrad, ValueType::kFloat32>(arguments, begin, end,
-                                                         threshold, candidates)
-             : collect_range<kGrad, ValueType::kBFloat16>(
-                   arguments, begin, end, threshold, candidates);
+template <Target kTarget, ValueType kValue>
+constexpr auto collect_of(GradKind grad) {
+  return grad == GradKind::kNone
+             ? collect_range<GradKind::kNone, kValue, kTarget>
+         : grad == GradKind::kFloat32
+             ? collect_range<GradKind::kFloat32, kValue, kTarget>
+         : grad == GradKind::kFloat16
+             ? collect_range<GradKind::kFloat16, kValue, kTarget>
+             : collect_range<GradKind::kBFloat16, kValue, kTarget>;
+}
+
+template <Target kTarget>
+constexpr auto collect_of(ValueType value, GradKind grad) {
+  return value == ValueType::kFloat32
+             ? collect_of<kTarget, ValueType::kFloat32>(grad)
+             : collect_of<kTarget, ValueType::kBFloat16>(grad);
+}
+
+inline GradKind grad_kind(const SelectArguments& arguments) {
+  return arguments.grad == nullptr                 ? GradKind::kNone
+         : arguments.type == ElementType::kFloat32 ? GradKind::kFloat32
+         : arguments.type == ElementType::kFloat16 ? GradKind::kFloat16
+                                                   : GradKind::kBFloat16;
 }
 
 int64_t collect(const SelectArguments& arguments,
+                Target target,
                 ValueType value_type,
                 int64_t begin,
                 int64_t end,
                 uint32_t threshold,
                 Candidates& candidates) {
-  const auto chosen = arguments.grad == nullptr
-                          ? collect_values<GradKind::kNone>
-                      : arguments.type == ElementType::kFloat32
-                          ? collect_values<GradKind::kFloat32>
-                      : arguments.type == ElementType::kFloat16
-                          ? collect_values<GradKind::kFloat16>
-                          : collect_values<GradKind::kBFloat16>;
-  return chosen(arguments, value_type, begin, end, threshold, candidates);
+  const GradKind grad = grad_kind(arguments);
+  const auto chosen = target == Target::kResidual
+                          ? collect_of<Target::kResidual>(value_type, grad)
+                      : target == Target::kSeparate
+                          ? collect_of<Target::kSeparate>(value_type, grad)
+                          : collect_of<Target::kStreamed>(value_type, grad);
+  return chosen(arguments, begin, end, threshold, candidates);
 }

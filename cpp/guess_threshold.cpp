@@ -161,7 +161,8 @@ uint32_t guess_threshold(const SectionLayout& layout,
       arguments.hint > kHintMargin && arguments.hint < kInfinityBits;
   const uint32_t hinted =
       has_hint ? arguments.hint - kHintMargin : kInfinityBits;
-  kernels.collect(drawn, ValueType::kFloat32, 0, size, hinted, found);
+  kernels.collect(drawn, Target::kSeparate, ValueType::kFloat32, 0, size,
+                  hinted, found);
   const double num_reaching = static_cast<double>(found.count);
   if (has_hint && num_reaching >= 0.8 * expected - 2.0 * deviation &&
       num_reaching <= 1.5 * expected + 4.0 * deviation) {
@@ -171,7 +172,8 @@ uint32_t guess_threshold(const SectionLayout& layout,
   const uint32_t lowest = reached_by(sums, size, rank, found.sums, kernels);
   drawn.grad = nullptr;
   drawn.residual = sums;
-  kernels.collect(drawn, ValueType::kFloat32, 0, size, lowest, found);
+  kernels.collect(drawn, Target::kResidual, ValueType::kFloat32, 0, size,
+                  lowest, found);
   return find_threshold({found}, rank, lowest, kernels).bits;
 }
 

@@ -1,6 +1,6 @@
 // The loops over candidates, which are few: keeping some of them, counting, and
-// copying. After collect_candidates.inl, whose lanes it uses; and two loops
-// that only share its instruction sets.
+// copying. After collect_candidates.inl, whose lanes it uses; and three loops
+// of others.
 
 void keep(uint32_t threshold,
           int64_t ties_end,
@@ -70,6 +70,18 @@ int64_t copy_between(const Candidates& candidates,
     }
   }
   return count;
+}
+
+void stream_out(float* sums, int64_t count, float* to) {
+  int64_t element = 0;
+  for (; element + kLanes <= count; element += kLanes) {
+    stream(to + element, load(sums + element));
+    store(sums + element, splat(0.0f));
+  }
+  for (; element < count; ++element) {
+    to[element] = sums[element];
+    sums[element] = 0.0f;
+  }
 }
 
 void round_to_half(const float* from,

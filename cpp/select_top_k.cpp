@@ -21,10 +21,13 @@
 #include "float_environment.hpp"
 #include "guess_threshold.hpp"
 #include "parallel.hpp"
+#include "streamed_stores.hpp"
 #include "top_k_kernels.hpp"
 
 namespace hvs::cpu {
 namespace {
+
+#include "section_writer.inl"
 
 // Room for candidates, besides that for 2 * k.
 constexpr int64_t kSpareCandidates = 8192;
@@ -124,7 +127,7 @@ class Selection {
       guess = collect_again(guess);
     }
     result.threshold = keep_largest(guess);
-    write_section();
+    write();
     return result;
   }
 
@@ -154,9 +157,11 @@ class Selection {
     piece.candidates.count = 0;
     piece.num_nonfinite = 0;
     uint32_t lowest = guess;  // of the candidates
+    const Target target = target_of(arguments);
     const int64_t full = piece.capacity - kChunkElements - kCandidateSlack;
     for (int64_t chunk = begin_chunk; chunk < end_chunk; ++chunk) {
       if (piece.candidates.count > full) {
+        finish_streaming();
         const Threshold found =
             find_threshold({piece.candidates}, layout_.k, lowest, kernels_);
         keep(found, layout_.k - found.num_above, piece);
@@ -168,9 +173,21 @@ class Selection {
           std::min(begin + kChunkElements, layout_.num_elements);
       const SelectArguments here =
           further(arguments, place_of(begin, arguments.share) - begin);
-      piece.num_nonfinite += kernels_.collect(here, layout_.type, begin, end,
-                                              guess, piece.candidates);
+      piece.num_nonfinite += kernels_.collect(here, target, layout_.type, begin,
+                                              end, guess, piece.candidates);
     }
+    finish_streaming();
+  }
+
+  Target target_of(const SelectArguments& arguments) const {
+    if (arguments.accumulated == arguments.residual) {
+      return Target::kResidual;
+    }
+    return kernels_.streams &&
+                   is_streamed(arguments.accumulated, layout_.num_elements,
+                               arguments.share)
+               ? Target::kStreamed
+               : Target::kSeparate;
   }
 
   // After too high a guess: collects from the sums with lower ones, until
@@ -226,47 +243,10 @@ class Selection {
     return found.bits;
   }
 
-  void write_section() const {
-    std::memset(arguments_.section, 0, static_cast<size_t>(layout_.nbytes));
-    uint8_t* index = arguments_.section + layout_.index_begin;
-    uint8_t* values = arguments_.section + layout_.values_begin;
+  void write() const {
+    SectionWriter writer(layout_, arguments_.section);
     for (const Piece& piece : pieces_) {
-      const Candidates& kept = piece.candidates;
-      count_blocks(kept);
-      for (int64_t entry = 0; entry < kept.count; ++entry) {
-        const uint16_t inside = static_cast<uint16_t>(kept.index[entry]);
-        std::memcpy(index + 2 * entry, &inside, sizeof(inside));
-      }
-      index += 2 * kept.count;
-      if (layout_.type == ValueType::kFloat32) {
-        std::memcpy(values, kept.sums,
-                    static_cast<size_t>(kept.count) * sizeof(float));
-        values += 4 * kept.count;
-      } else {
-        for (int64_t entry = 0; entry < kept.count; ++entry) {
-          const uint16_t value = bf16_value(kept.sums[entry]);
-          std::memcpy(values + 2 * entry, &value, sizeof(value));
-        }
-        values += 2 * kept.count;
-      }
-    }
-  }
-
-  void count_blocks(const Candidates& kept) const {
-    int64_t begin = 0;
-    while (begin < kept.count) {
-      const int64_t block = kept.index[begin] / kBlockElements;
-      const uint32_t last =
-          static_cast<uint32_t>(block * kBlockElements + kBlockElements - 1);
-      const int64_t end =
-          std::upper_bound(kept.index + begin, kept.index + kept.count, last) -
-          kept.index;
-      uint32_t count;
-      uint8_t* place = arguments_.section + 4 * block;
-      std::memcpy(&count, place, sizeof(count));
-      count += static_cast<uint32_t>(end - begin);
-      std::memcpy(place, &count, sizeof(count));
-      begin = end;
+      writer.write(piece.candidates);
     }
   }
 

@@ -23,12 +23,23 @@ struct Candidates {
   int64_t count;
 };
 
+// What `accumulated` is.
+enum class Target {
+  kResidual,  // the residual itself
+  kSeparate,  // other memory
+  kStreamed,  // other memory, streamed to: element `begin` starts a line there
+};
+
 struct TopKKernels {
+  // Whether its streamed stores are such: [Note: streamed stores] in
+  // streamed_stores.hpp. The kernels leave finishing them to their callers.
+  bool streams;
   // Adds elements [begin, end) into `accumulated`. Those whose magnitude's bits
   // are at least `threshold`, which is at most infinity's, become candidates,
   // and leave what their value leaves. There must be room for all of them, and
   // slack. Returns how many sums were not finite.
   int64_t (*collect)(const SelectArguments& arguments,
+                     Target target,
                      ValueType value_type,
                      int64_t begin,
                      int64_t end,
@@ -49,6 +60,8 @@ struct TopKKernels {
                           uint32_t low,
                           uint32_t high,
                           uint32_t* to);
+  // Streams sums `to` where a line starts, and sets them to zero.
+  void (*stream_out)(float* sums, int64_t count, float* to);
   // Rounds to fp16 or bf16.
   void (*round)(const float* from,
                 ElementType type,

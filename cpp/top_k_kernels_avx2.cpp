@@ -29,6 +29,10 @@ struct Mask {
   __m256i high;
 };
 
+inline void stream(float* to, Floats a) {
+  _mm256_stream_ps(to, a.low);
+  _mm256_stream_ps(to + 8, a.high);
+}
 inline Floats select(Mask mask, Floats yes, Floats no) {
   return {_mm256_blendv_ps(no.low, yes.low, _mm256_castsi256_ps(mask.low)),
           _mm256_blendv_ps(no.high, yes.high, _mm256_castsi256_ps(mask.high))};
@@ -104,7 +108,8 @@ inline Mask mask_of_bits(uint32_t bits) {
 
 const TopKKernels* avx2_top_k_kernels() {
   static constexpr TopKKernels kKernels = {
-      collect, keep, count_reaching, copy_between, round_to_half, sum_words};
+      true,         collect,    keep,          count_reaching,
+      copy_between, stream_out, round_to_half, sum_words};
   return &kKernels;
 }
 

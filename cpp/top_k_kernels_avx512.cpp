@@ -29,6 +29,9 @@ namespace {
 
 #include "lanes_avx512.inl"
 
+inline void stream(float* to, Floats a) {
+  _mm512_stream_ps(to, a);
+}
 inline Words load_words(const uint32_t* from) {
   return _mm512_loadu_si512(from);
 }
@@ -85,7 +88,8 @@ inline void append(uint32_t lanes,
 
 const TopKKernels* avx512_top_k_kernels() {
   static constexpr TopKKernels kKernels = {
-      collect, keep, count_reaching, copy_between, round_to_half, sum_words};
+      true,         collect,    keep,          count_reaching,
+      copy_between, stream_out, round_to_half, sum_words};
   return &kKernels;
 }
 

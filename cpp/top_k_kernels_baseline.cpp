@@ -44,6 +44,10 @@ inline Floats load(const float* from) {
 inline void store(float* to, const Floats& a) {
   std::memcpy(to, &a, sizeof(a));
 }
+// An ordinary one: GCC's vectors have no streamed stores.
+inline void stream(float* to, const Floats& a) {
+  store(to, a);
+}
 inline Floats splat(float value) {
   const FloatQuarter quarter = {value, value, value, value};
   return {{quarter, quarter, quarter, quarter}};
@@ -159,7 +163,8 @@ inline Floats select(const Mask& mask, const Floats& yes, const Floats& no) {
 
 const TopKKernels* baseline_top_k_kernels() {
   static constexpr TopKKernels kKernels = {
-      collect, keep, count_reaching, copy_between, round_to_half, sum_words};
+      false,        collect,    keep,          count_reaching,
+      copy_between, stream_out, round_to_half, sum_words};
   return &kKernels;
 }
 
