@@ -1,18 +1,25 @@
 """Convergence with sparse gradients against whole ones: three models, several seeds.
 
     python benchmarks/convergence.py --mnist mnist.npz --text tinyshakespeare.txt --results FILE
+    python benchmarks/convergence.py ... --launcher "LAUNCHER --hosts {ranks} --rate 100mbit --" \
+        --link "100 Mbit/s"
 
 Runs `examples/dense.py` under horovodrun for every model, seed and kind of gradient; the same seed
 gives the same initial weights and batches, so only the gradients' exchange differs. Runs that are
 in the results file already are not run again. Prints a table in Markdown: mean and standard
 deviation over seeds of the last epoch's test score, and the mean difference to whole gradients.
+
+What LAGS chooses depends on the link between the ranks. The launcher gets a rank's command behind
+it, and --link says what the results are to call its link.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -37,7 +44,11 @@ RECIPES: Final = MappingProxyType(
 )
 DENSE: Final = "dense"
 SPARSE: Final = "top-k 1 %"
+LAGS: Final = "LAGS"
 TOPK: Final = "--compression topk --density 0.01 --min-elements 1024 --momentum-mode dgc"
+ADAPTIVE: Final = (
+    "--compression lags --density 0.05 --min-density 0.001 --min-elements 1024 --momentum-mode dgc"
+)
 # The density comes down during the first epoch
 GRADIENTS: Final = MappingProxyType(
     {
@@ -49,9 +60,17 @@ GRADIENTS: Final = MappingProxyType(
                 "lstm": f"{TOPK} --warmup-steps 490",
             }
         ),
+        LAGS: MappingProxyType(
+            {
+                "mlp": f"{ADAPTIVE} --warmup-steps 156",
+                "resnet20": f"{ADAPTIVE} --warmup-steps 156",
+                "lstm": f"{ADAPTIVE} --warmup-steps 490",
+            }
+        ),
     }
 )
-COLOURS: Final = MappingProxyType({DENSE: "black", SPARSE: "tab:orange"})
+COLOURS: Final = MappingProxyType({DENSE: "black", SPARSE: "tab:orange", LAGS: "tab:green"})
+_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 KEPT: Final = ("loss", "accuracy", "perplexity", "step_s", "bytes_sent_per_step")
 
 
@@ -60,7 +79,7 @@ def train(args: argparse.Namespace, model: str, kind: str, seed: int) -> dict[st
     data = f"text:{args.text}" if model == "lstm" else f"mnist:{args.mnist}"
     with tempfile.TemporaryDirectory() as folder:
         json_file = Path(folder) / "run.json"
-        command = [Path(sys.executable).with_name("horovodrun"), "--gloo", "-np", args.ranks]
+        command: list[Any] = shlex.split(args.launcher.format(ranks=args.ranks))
         command += [sys.executable, EXAMPLE, "--data", data, "--seed", seed, "--json", json_file]
         command += f"{RECIPES[model]} {GRADIENTS[kind][model]}".split()
         # With more ranks than cores, a Horovod that wakes up less often leaves the cores to them
@@ -87,9 +106,12 @@ def scores(run: dict[str, Any]) -> list[float]:
 
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Return the Markdown table."""
-    lines = ["| model | seeds | dense | top-k | difference | bytes |", "|---|---|---|---|---|---|"]
-    for model in RECIPES:
-        dense, sparse = (runs_of(results, model, kind) for kind in (DENSE, SPARSE))
+    lines = [
+        "| model | seeds | dense | gradients | score | difference | bytes |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for model, kind in itertools.product(RECIPES, (SPARSE, LAGS)):
+        dense, sparse = runs_of(results, model, DENSE), runs_of(results, model, kind)
         seeds = sorted(dense.keys() & sparse.keys())
         if not seeds:
             continue
@@ -98,7 +120,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         sent = [dense[seeds[0]], sparse[seeds[0]]]
         ratio = sent[0]["bytes_sent_per_step"] / sent[1]["bytes_sent_per_step"]
         lines.append(
-            f"| {model} | {len(seeds)} | {spread(whole)} | {spread(selected)} | "
+            f"| {model} | {len(seeds)} | {spread(whole)} | {kind} | {spread(selected)} | "
             f"{difference(model, whole, selected)} | 1/{ratio:.1f} |"
         )
     return "\n".join(lines)
@@ -157,7 +179,7 @@ def missing(
     """Yield the runs that the results lack."""
     for seed in range(args.seeds):
         for model in args.only:
-            for kind in GRADIENTS:
+            for kind in args.gradients:
                 if f"{model}|{kind}|{seed}" not in results:
                     yield model, kind, seed
 
@@ -174,6 +196,9 @@ def parse_arguments() -> argparse.Namespace:
     add("--seeds", type=int, default=3)
     add("--ranks", type=int, default=4)
     add("--only", choices=list(RECIPES), nargs="+", default=list(RECIPES))
+    add("--gradients", choices=list(GRADIENTS), nargs="+", default=list(GRADIENTS))
+    add("--launcher", default=_HOROVODRUN, help="starts {ranks} ranks; default: horovodrun, here")
+    add("--link", default="this machine", help="what to call the launcher's link in the results")
     add("--plot", type=Path, help="draw convergence-MODEL.png into this folder")
     return parser.parse_args()
 
@@ -182,15 +207,17 @@ def main() -> None:
     """Run what is missing, then print the table."""
     args = parse_arguments()
     recipes = {
-        f"{model}|{kind}": f"{RECIPES[model]} {options[model]}, {args.ranks} ranks"
-        for kind, options in GRADIENTS.items()
+        f"{model}|{kind}": f"{RECIPES[model]} {GRADIENTS[kind][model]}, {args.ranks} ranks"
+        + (f", link: {args.link}" if kind == LAGS else "")
+        for kind in args.gradients
         for model in RECIPES
     }
     document: dict[str, Any] = {"recipes": recipes, "runs": {}}
     if args.results.exists():
         document = json.loads(args.results.read_text())
-    if document["recipes"] != recipes:
+    if any(document["recipes"].get(key, recipe) != recipe for key, recipe in recipes.items()):
         sys.exit(f"--results {args.results} was made with other options; name another file")
+    document["recipes"] |= recipes
     results = document["runs"]
     for model, kind, seed in tqdm(list(missing(args, results)), unit="run"):
         results[f"{model}|{kind}|{seed}"] = train(args, model, kind, seed)
