@@ -69,8 +69,8 @@ def sample_of(exchanges: Sequence[Seen]) -> Sample | None:
 COLLECTIVES: Final[tuple[Collective, ...]] = ("allreduce", "allgather", "alltoall")
 _SMALL: Final = 1 << 10
 _LARGE: Final = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
-# A size is large enough to fit a rate where its allgather takes so long; another, four times as
-# large, is not tried
+# A size is large enough to tell a rate where a collective takes so long; another, four times as
+# large, is not tried with it
 _LONG_S: Final = 0.03
 # Later probes are as small as tells a change of the rate from a start that takes longer: training
 # waits for them, and the link may have become much slower
@@ -102,10 +102,10 @@ class LinkSamples:
             Collective. Mostly below half a second.
         """
         self._times.clear()
+        short = COLLECTIVES
         for nbytes in (_SMALL, *_LARGE):
-            self._add(self._probe([nbytes] * _CALIBRATION_ROUNDS))
-            if median(self._times["allgather", nbytes]) > _LONG_S:
-                break
+            self._add(self._probe([nbytes] * _CALIBRATION_ROUNDS, short))
+            short = tuple(each for each in short if median(self._times[each, nbytes]) < _LONG_S)
 
     def probe(self) -> None:
         """Probe again, and calibrate anew where the link has changed.
@@ -180,12 +180,14 @@ class LinkSamples:
         # A change of the rate is one for all of them
         return bool(ratios) and not 1 / _CHANGE < median(ratios) < _CHANGE
 
-    def _probe(self, sizes: Sequence[int]) -> list[Sample]:
+    def _probe(
+        self, sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
+    ) -> list[Sample]:
         """Run probes, and return what each took: the median over ranks. Collective."""
         own = [
             (collective, nbytes, self._seconds(collective, nbytes))
             for nbytes in sizes
-            for collective in COLLECTIVES
+            for collective in collectives
         ]
         gathered = _gather(self._comm, own, name="sylvie.link.probes")
         return [

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,18 @@ def model_of_link(
 
 
 def fit_cost(samples: Sequence[tuple[float, float]]) -> LinearCost:
-    """Fit a line through measured times, robustly.
+    """Fit a line to measured times: the start of small sizes, the slope of large ones.
+
+    Between them times bend: a small collective takes what its start takes, however many bytes fit
+    into that. So the line is a little above what was measured in the middle.
 
     Args:
         samples: Bytes and seconds; of at least two different sizes. A straggler makes a time too
             long, never too short, so each size's first quartile stands for it.
 
     Returns:
-        The line with the median slope between sizes (Theil and Sen), not below 0, through the time
-        of the smallest size, which is all start; it is not below 0 either.
+        The line through the smallest size, with the slope from the largest size that is at most
+        half of the largest one to that. Neither is below 0.
 
     Raises:
         ValueError: If all samples have one size.
@@ -96,11 +98,9 @@ def fit_cost(samples: Sequence[tuple[float, float]]) -> LinearCost:
             f"fit_cost: expected samples of at least two sizes for 'samples', got {len(points)}. "
             "Measure a small and a large collective."
         )
-    slopes = [
-        (y2 - y1) / (x2 - x1)
-        for place, (x1, y1) in enumerate(points)
-        for x2, y2 in points[place + 1 :]
-    ]
-    beta = max(0.0, median(slopes))
-    smallest, start_s = points[0]
+    (smallest, start_s), (largest, longest_s) = points[0], points[-1]
+    size, seconds = next(
+        (point for point in reversed(points) if 2 * point[0] <= largest), points[0]
+    )
+    beta = max(0.0, (longest_s - seconds) / (largest - size))
     return LinearCost(max(0.0, start_s - beta * smallest), beta)
