@@ -42,6 +42,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "planning.lags_rule",
         "planning.effect",
         "planning.search",
+        "planning.small_layers",
         "planning.densities",
         "planning.planner",
         "planning.forecast",

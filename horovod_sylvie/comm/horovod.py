@@ -33,7 +33,8 @@ from .validation import (
 )
 
 _DEFAULT_TIMEOUT_S: Final = 300.0
-_EAGER_POLL_S: Final = 5e-5  # most operations end within the first few of these
+# Most operations end within the first few of these; shorter ones take cores from other ranks
+_EAGER_POLL_S: Final = 3e-4
 _IDLE_POLL_S: Final = 5e-4
 _EAGER_PERIOD_S: Final = 0.02
 

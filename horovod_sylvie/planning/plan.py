@@ -13,7 +13,7 @@ ExchangeKind = Literal["dense", "allgather", "two-phase"]
 
 # A fused vector is closed at this size: large enough to be worth a message, small enough that the
 # first one leaves while backward goes on
-FUSED_ELEMENTS = 1 << 18
+FUSED_ELEMENTS = 1 << 16
 
 # Bytes that travel for one selected element: a bfloat16 value and a 16-bit index
 SELECTED_BYTES = 4

@@ -4,21 +4,23 @@ First, with every sparse layer at the lowest density, the groups and their kinds
 Then, at no added time, groups become dense where that is free, and densities rise rung by rung, the
 lowest first (`densities.py`).
 
-Small and one-dimensional layers always travel whole: fused, in groups that are given, or riding
-along with sparse layers, where that makes the step shorter.
+Small and one-dimensional layers always travel whole: fused, or riding along with sparse layers,
+whatever makes the step shorter (`small_layers.py`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 from .densities import raise_densities
 from .layers import ComputeModel, LayerProfile
 from .link_model import LinkModel
 from .plan import STEP_TOLERANCE, ExchangeKind, Plan, PlannedGroup
 from .search import search_groups
+from .small_layers import divisions, places_of, with_riders
 from .timeline import simulate
 
 
@@ -29,7 +31,7 @@ class PlanOptions:
     Attributes:
         densities: The ladder, ascending.
         kinds: How a group may travel.
-        fused: Groups of the layers that cannot be sparse, given.
+        fused: Groups of the layers that cannot be sparse; they may be divided, and ride.
         tolerance: What counts as no added time, as a share of the step: every selected element
             costs some.
     """
@@ -58,76 +60,69 @@ def make_plan(
         A plan that, by `simulate` and within the tolerance, takes no longer than every layer by
         itself dense, or at the lowest density.
     """
-    found = search_groups(
-        layers,
-        compute,
-        link,
-        kinds=options.kinds,
-        density=options.densities[0],
-        fused=options.fused,
-    )
-    candidates = [
-        _ordered(layers, (*found, *options.fused)),
-        *(_uniform(layers, options, kind) for kind in options.kinds),
-    ]
-    candidates += [
-        _riding(layers, plan, options.fused, waits=waits)
-        for plan in candidates
-        for waits in (False, True)
-    ]
-    steps = [simulate(layers, plan, compute, link).step_s for plan in candidates]
-    best_s = min(steps)
+
+    def plans(small: Sequence[PlannedGroup], *others: list[PlannedGroup]) -> Iterator[_Judged]:
+        sparse = search_groups(
+            layers,
+            compute,
+            link,
+            kinds=options.kinds,
+            density=options.densities[0],
+            fused=small,
+        )
+        for divided in divisions(layers, small) if others else [small]:
+            for groups in _travelling(layers, [sparse, *others], divided):
+                plan = _ordered(groups, place)
+                yield _Judged(simulate(layers, plan, compute, link).step_s, plan, divided)
+
+    place = places_of(layers)
+    first = min(plans(options.fused, *_uniform(layers, options)), key=itemgetter(0))
+    # The sparse ones again: between other small ones they may be grouped in another way
+    best = min(first, *plans(first.small), key=itemgetter(0))
     return raise_densities(
         layers,
         compute,
         link,
-        candidates[steps.index(best_s)],
+        best.plan,
         densities=options.densities,
         may_be_dense="dense" in options.kinds,
-        limit_s=best_s * (1.0 + options.tolerance),
+        limit_s=best.step_s * (1.0 + options.tolerance),
     )
 
 
-def _uniform(layers: Sequence[LayerProfile], options: PlanOptions, kind: ExchangeKind) -> Plan:
-    """Return the plan in which every layer travels alone, all in one way."""
-    density = 1.0 if kind == "dense" else options.densities[0]
-    groups = (PlannedGroup((layer.name,), kind, density) for layer in layers if layer.can_be_sparse)
-    return _ordered(layers, (*groups, *options.fused))
+class _Judged(NamedTuple):
+    """A plan, how long its step takes, and how its small layers were divided."""
+
+    step_s: float
+    plan: Plan
+    small: Sequence[PlannedGroup]
 
 
-def _riding(
-    layers: Sequence[LayerProfile], plan: Plan, fused: Sequence[PlannedGroup], *, waits: bool
-) -> Plan:
-    """Return the plan in which small layers ride along with the next sparse ones that are sent.
-
-    Args:
-        layers: In the order of backward.
-        plan: Which.
-        fused: Its groups of small layers.
-        waits: Whether the last sparse layers wait for small ones that come after them.
-    """
-    place = {layer.name: number for number, layer in enumerate(layers)}
-    small = {name for group in fused for name in group.names}
-    carriers = [group for group in plan.groups if group.kind == "allgather"]
-    if not carriers:
-        return plan
-    riders: list[list[str]] = [[] for _ in carriers]
-    left: list[str] = []
-    ends = [max(place[name] for name in group.names) for group in carriers]
-    for name in sorted(small, key=place.__getitem__):
-        number = bisect_left(ends, place[name])
-        number = min(number, len(carriers) - 1) if waits else number
-        (riders[number] if number < len(carriers) else left).append(name)
-    groups = [group for group in plan.groups if group.kind != "allgather" and group not in fused]
-    groups += [
-        replace(carrier, names=(*carrier.names, *names))
-        for carrier, names in zip(carriers, riders, strict=True)
+def _uniform(layers: Sequence[LayerProfile], options: PlanOptions) -> list[list[PlannedGroup]]:
+    """Return, for each kind, the groups of sparse layers in which each travels alone."""
+    return [
+        [
+            PlannedGroup((layer.name,), kind, 1.0 if kind == "dense" else options.densities[0])
+            for layer in layers
+            if layer.can_be_sparse
+        ]
+        for kind in options.kinds
     ]
-    if left:
-        groups.append(PlannedGroup(tuple(left), "dense"))
-    return _ordered(layers, groups)
 
 
-def _ordered(layers: Sequence[LayerProfile], groups: Sequence[PlannedGroup]) -> Plan:
-    place = {layer.name: number for number, layer in enumerate(layers)}
+def _travelling(
+    layers: Sequence[LayerProfile],
+    bases: Sequence[Sequence[PlannedGroup]],
+    small: Sequence[PlannedGroup],
+) -> Iterator[Sequence[PlannedGroup]]:
+    """Yield all groups of a plan, for each way in which small layers may travel with the others."""
+    for base in bases:
+        yield [*base, *small]
+        for riding in (small, small[-1:]) if len(small) > 1 else (small,):
+            fused = small[: len(small) - len(riding)]
+            for waits in (False, True):
+                yield [*with_riders(layers, base, riding, waits=waits), *fused]
+
+
+def _ordered(groups: Sequence[PlannedGroup], place: Mapping[str, int]) -> Plan:
     return Plan(tuple(sorted(groups, key=lambda each: max(place[name] for name in each.names))))

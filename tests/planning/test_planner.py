@@ -180,25 +180,12 @@ def test_small_layers_ride_along_where_an_operation_costs_more_than_their_bytes(
     assert {name for group in plan.groups for name in group.names} == {"w0", "b0"}
 
 
-@pytest.mark.parametrize(
-    ("last_s", "expected"),
-    [
-        (0.001, [("w1", "b2"), ("w0", "b1", "b0")]),
-        (0.100, [("w1", "w0", "b2", "b1"), ("b0",)]),  # they can be sent meanwhile
-    ],
-)
-def test_small_layers_ride_with_the_next_sparse_layer(
-    last_s: float, expected: list[tuple[str, ...]]
-) -> None:
-    layers = [
-        LayerProfile("b2", 100_000, 0.001, can_be_sparse=False),
-        LayerProfile("w1", 1_000_000, 0.01),
-        LayerProfile("b1", 100_000, 0.001, can_be_sparse=False),
-        LayerProfile("w0", 1_000_000, 0.05),
-        LayerProfile("b0", 10, last_s, can_be_sparse=False),
-    ]
-    fused = (PlannedGroup(("b2", "b1", "b0"), "dense"),)
-    options = PlanOptions((0.01,), ("allgather",), fused)
-    link = model_of_link(2, 1e9, 1e-5, start_s=5e-3)
-    plan = make_plan(layers, COMPUTE, link, options)
-    assert [group.names for group in plan.groups] == expected
+def test_many_small_layers_leave_in_parts_where_the_link_is_slow() -> None:
+    layers = [LayerProfile(f"b{i}", 1000, 0.005, can_be_sparse=False) for i in range(16)]
+    fused = (PlannedGroup(tuple(layer.name for layer in layers), "dense"),)
+    options = PlanOptions((0.01,), ("dense",), fused)
+    slow = make_plan(layers, COMPUTE, model_of_link(2, 1e7, 1e-5), options)
+    assert len(slow.groups) > 4
+    assert len(slow.groups[-1].names) < 4
+    starts = make_plan(layers, COMPUTE, model_of_link(2, 1e12, 1e-5, start_s=0.02), options)
+    assert len(starts.groups) <= 2
