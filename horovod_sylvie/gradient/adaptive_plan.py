@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import torch
+
 from ..comm.agreement import gather_bytes
 from ..comm.protocol import Communicator
 from ..planning.layers import ComputeModel
@@ -107,7 +109,8 @@ class AdaptivePlan:
             self.use(plan_from_json(text, [each.name for each in parameters]))
         if comm is not self._comm and not self._is_frozen:
             self._comm, self._num_steps = comm, 0
-            self._link = LinkSamples(comm, parameters[0].tensor.device)
+            device = parameters[0].tensor.device if parameters else torch.device("cpu")
+            self._link = LinkSamples(comm, device)
             self._link.calibrate()
             self._compute = measure_speed()
         self.measurements.begin_step()

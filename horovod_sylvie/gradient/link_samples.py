@@ -94,6 +94,7 @@ class LinkSamples:
         self._comm = comm
         self._device = device
         self._times: dict[tuple[Collective, int], deque[float]] = {}
+        self._seen: dict[Collective, tuple[int, float]] = {}  # the newest exchange of each
 
     def calibrate(self) -> None:
         """Forget all samples, and probe sizes, from small to large, until one tells the rate.
@@ -102,6 +103,7 @@ class LinkSamples:
             Collective. Mostly below half a second.
         """
         self._times.clear()
+        self._seen.clear()
         short = COLLECTIVES
         for nbytes in (_SMALL, *_LARGE):
             self._add(self._probe([nbytes] * _CALIBRATION_ROUNDS, short))
@@ -123,7 +125,7 @@ class LinkSamples:
         self._add(found)
 
     def observe(self, samples: Sequence[Sample]) -> None:
-        """Add what exchanges of the last steps took, by the rank that waited least for each.
+        """Take what exchanges of the last steps took, by the rank that waited least for each.
 
         Args:
             samples: This rank's, at most one for each collective and size.
@@ -137,20 +139,21 @@ class LinkSamples:
             for collective, nbytes, seconds in rank:
                 key = (collective, nbytes)
                 least[key] = min(seconds, least.get(key, seconds))
-        self._add([(*key, seconds) for key, seconds in least.items()])
+        self._seen |= {kind: (nbytes, seconds) for (kind, nbytes), seconds in least.items()}
 
     def model(self) -> LinkModel:
         """Return the line through the samples of each collective."""
         costs = {}
         for wanted in COLLECTIVES:
-            costs[wanted] = fit_cost(
-                [
-                    (float(nbytes), seconds)
-                    for (collective, nbytes), times in self._times.items()
-                    if collective == wanted
-                    for seconds in times
-                ]
-            )
+            samples = [
+                (float(nbytes), seconds)
+                for (collective, nbytes), times in self._times.items()
+                if collective == wanted
+                for seconds in times
+            ]
+            if wanted in self._seen:
+                samples.append(self._seen[wanted])
+            costs[wanted] = fit_cost(samples)
         return LinkModel(self._comm.size, **costs)
 
     def _add(self, samples: Sequence[Sample]) -> None:

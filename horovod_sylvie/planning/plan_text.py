@@ -46,15 +46,16 @@ def plan_digest(plan: Plan) -> str:
     return hashlib.blake2b(plan_to_json(plan).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def plan_from_json(text: str | bytes, names: Iterable[str]) -> Plan:
+def plan_from_json(text: str | bytes, names: Iterable[str], *, complete: bool = True) -> Plan:
     """Read a plan that came from elsewhere, and trust nothing in it.
 
     Args:
         text: What `plan_to_json` wrote; bytes are UTF-8.
         names: Of the model's layers, each once.
+        complete: Whether the plan must have all of them.
 
     Returns:
-        A plan that has each of these layers in exactly one group.
+        A plan that has each of these layers in exactly one group, or in at most one.
 
     Raises:
         ValueError: The text is no plan, is of another version, holds a kind or a density that does
@@ -70,7 +71,7 @@ def plan_from_json(text: str | bytes, names: Iterable[str]) -> Plan:
     if not isinstance(groups, list):
         raise _error("a list of groups", short(groups))
     plan = Plan(tuple(_group(entry) for entry in groups))
-    _check_names(plan, names)
+    _check_names(plan, names, complete=complete)
     return plan
 
 
@@ -101,14 +102,14 @@ def _group(entry: object) -> PlannedGroup:
     return PlannedGroup(tuple(names), kind, float(density))
 
 
-def _check_names(plan: Plan, names: Iterable[str]) -> None:
-    """Check that a plan has each layer exactly once."""
+def _check_names(plan: Plan, names: Iterable[str], *, complete: bool) -> None:
+    """Check that a plan has each layer exactly once, or at most once."""
     expected = set(names)
     counts = Counter(name for group in plan.groups for name in group.names)
     repeated = {name for name, count in counts.items() if count > 1}
     for what, problem, wrong in (
         ("layers of this model only", "also", set(counts) - expected),
-        ("every layer of this model", "none for", expected - set(counts)),
+        ("every layer of this model", "none for", expected - set(counts) if complete else set()),
         ("each layer once", "more than once", repeated),
     ):
         if wrong:

@@ -46,19 +46,21 @@ def test_change_of_the_link_is_believed_at_once(factor: float) -> None:
         assert model.allgather.beta_s_per_byte == pytest.approx(factor * BYTE_S, rel=0.3)
 
 
-def test_exchanges_are_added_by_the_rank_that_waited_least() -> None:
-    def body(comm: LoopbackCommunicator) -> LinkModel:
-        samples = LinkSamples(comm, CPU)
-        samples.observe([("allgather", 1000, 0.002 + comm.rank)])
-        samples.observe([("allgather", 2000, 0.003 + comm.rank)])
-        samples.observe(
-            [(each, size, 0.001) for each in ("allreduce", "alltoall") for size in (1, 2)]
-        )
-        return samples.model()
+def test_exchange_counts_by_the_rank_that_waited_least_until_the_next_one() -> None:
+    def body(comm: LoopbackCommunicator) -> list[LinkModel]:
+        link = SlowCommunicator(comm, start_s=START_S, seconds_per_byte=BYTE_S)
+        samples = LinkSamples(link, CPU)
+        samples.calibrate()
+        models = []
+        for seconds in (2.0, 4.0):
+            samples.observe([("allgather", 10_000_000, seconds + comm.rank)])
+            models.append(samples.model())
+        return models
 
-    for model in on_ranks(2, body):
-        assert model.allgather.alpha_s == pytest.approx(0.001)
-        assert model.allgather.beta_s_per_byte == pytest.approx(1e-6)
+    for first, second in on_ranks(2, body):
+        assert first.allgather.beta_s_per_byte == pytest.approx(2e-7, rel=0.1)
+        assert second.allgather.beta_s_per_byte == pytest.approx(4e-7, rel=0.1)
+        assert second.allreduce.beta_s_per_byte == pytest.approx(BYTE_S, rel=0.3)
 
 
 def seen(collective: str, nbytes: int, submitted_s: float, completed_s: float | None) -> Seen:

@@ -36,6 +36,15 @@ def test_plan_comes_back_from_text_and_from_bytes() -> None:
     assert plan_from_json(plan_to_json(Plan(())), ()) == Plan(())
 
 
+def test_plan_may_lack_layers_where_that_is_allowed() -> None:
+    text = plan_to_json(PLAN)
+    assert plan_from_json(text, [*NAMES, "table"], complete=False) == PLAN
+    with pytest.raises(ValueError, match="expected every layer of this model"):
+        plan_from_json(text, [*NAMES, "table"])
+    with pytest.raises(ValueError, match="expected layers of this model only"):
+        plan_from_json(text, NAMES[1:], complete=False)
+
+
 @given(st.lists(st.text(min_size=1), unique=True), st.floats(1e-9, 1.0))
 def test_any_name_and_density_comes_back_exactly(names: list[str], density: float) -> None:
     plan = Plan(tuple(PlannedGroup((name,), "allgather", density) for name in names))
