@@ -1,9 +1,11 @@
 """Show from Horovod's timeline how much of the exchange lies inside backward.
 
     python benchmarks/overlap.py --picture docs/images/overlap.png
+    python benchmarks/overlap.py --kinds lags --launcher "LAUNCHER --hosts {ranks} --rate 1gbit --"
 
-Trains a stack of linear layers under horovodrun, once with `hvd.DistributedOptimizer` and once with
-top-k, with HOROVOD_TIMELINE set. Horovod says when it negotiated and ran each operation; the
+Trains a stack of linear layers, with `hvd.DistributedOptimizer`, with top-k, and with densities
+that adapt, with HOROVOD_TIMELINE set. The launcher gets a rank's command behind it; by default it
+is horovodrun, on this machine. Horovod says when it negotiated and ran each operation; the
 program, on the same clock, when backward ran and what its hooks did. Prints a table in Markdown of
 medians over steps, and draws the fastest step of each.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -32,8 +35,9 @@ import horovod_sylvie as hvs
 
 LAYERS: Final = 6
 MARKER: Final = "marker"
-WARMUP_STEPS: Final = 4  # of these the first negotiates, and fills the response cache
-KINDS: Final = ("dense", "top-k")
+WARMUP_STEPS: Final = 20  # in which names are negotiated, and densities adapted
+KINDS: Final = ("dense", "top-k", "lags")
+HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 COLOURS: Final = {
     "backward": "tab:gray",
     "selection": "tab:orange",
@@ -91,10 +95,11 @@ def work(kind: str, width: int, batch: int, steps: int, record: Path) -> None:
     if kind == "dense":
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
     else:
+        sparse: Any = hvs.Compression.topk(density=0.01)
         optimizer = hvs.DistributedOptimizer(
             plain,
             model.named_parameters(),
-            compression=hvs.Compression.topk(density=0.01),
+            compression=hvs.Compression.lags() if kind == "lags" else sparse,
             comm=comm,
         )
     records = [train_step(model, optimizer, comm, batch, width) for _ in range(steps)]
@@ -138,7 +143,7 @@ def selection_times(optimizer: Any) -> dict[str, float]:
 def run(kind: str, args: argparse.Namespace, folder: Path) -> tuple[list[StepRecord], Path]:
     """Run the job; return what rank 0 saw, and the timeline."""
     record, timeline = folder / f"{kind}.json", folder / f"{kind}.timeline.json"
-    command = [Path(sys.executable).with_name("horovodrun"), "--gloo", "-np", args.ranks]
+    command: list[Any] = shlex.split(args.launcher.format(ranks=args.ranks))
     command += [sys.executable, Path(__file__).resolve(), "--worker", kind, "--record", record]
     command += ["--width", args.width, "--batch", args.batch, "--steps", args.steps]
     subprocess.run(
@@ -219,11 +224,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--kinds", choices=KINDS, nargs="+", default=KINDS[:2])
+    parser.add_argument("--launcher", default=HOROVODRUN, help="starts {ranks} ranks")
     parser.add_argument("--picture", type=Path, help="where to draw it")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--worker", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -232,9 +239,11 @@ def main() -> None:
         return
     print("| gradients | operations | begun in backward | backward, ms | exposed | both, ms |")
     print("|---|---|---|---|---|---|")
-    figure, panels = pyplot.subplots(1, 2, figsize=(12, 4), sharex=True, constrained_layout=True)
+    figure, panels = pyplot.subplots(
+        1, len(args.kinds), figsize=(12, 4), sharex=True, squeeze=False, constrained_layout=True
+    )
     with tempfile.TemporaryDirectory() as name:
-        for panel, kind in zip(panels, KINDS, strict=True):
+        for panel, kind in zip(panels[0], args.kinds, strict=True):
             records, timeline = run(kind, args, Path(name))
             operations = read_timeline(timeline)
             print(row_of(kind, records, operations))

@@ -79,7 +79,7 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--latency", default="50us", help="one way; default: 50us")
     parser.add_argument(
-        "--start", default="1ms", help="what each collective costs beside; default: 1ms"
+        "--start", help="what each collective costs beside, with --rate; default: 1ms"
     )
 
 
@@ -92,12 +92,14 @@ def link_of(arguments: argparse.Namespace) -> NamedLink | MeasuredLink:
     Raises:
         ValueError: An argument that cannot be read.
     """
+    if arguments.measure and arguments.start is not None:
+        raise ValueError("--start goes with --rate: --measure finds it. Leave it out.")
     if arguments.measure:
         return measure_link(parse_seconds(arguments.latency))
     return NamedLink(
         parse_rate(arguments.rate),
         parse_seconds(arguments.latency),
-        parse_seconds(arguments.start),
+        parse_seconds(arguments.start or "1ms"),
     )
 
 

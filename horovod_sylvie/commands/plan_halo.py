@@ -61,9 +61,6 @@ def run_halo(arguments: argparse.Namespace) -> int:
     """
     from horovod_sylvie.planning.halo_forecast import forecast_epoch, forecast_exchange
 
-    named = link_of(arguments)
-    if named.rank != 0:
-        return 0  # of the ranks that have measured the link one plans and prints
     if arguments.hidden is None:
         raise ValueError(
             "expected --hidden with --partition: the widths of what each layer after the first "
@@ -72,6 +69,9 @@ def run_halo(arguments: argparse.Namespace) -> int:
     widths = parse_numbers(arguments.hidden, "--hidden", 1)
     header = _header(Path(arguments.partition))
     rows = rows_of(header, arguments.partition)
+    named = link_of(arguments)
+    if named.rank != 0:
+        return 0  # of the ranks that have measured the link one plans and prints
     link = named.between(len(rows.sent))
     num_features = header["graph"]["num_features"]
     if arguments.features is not None:

@@ -51,7 +51,7 @@ class PlanReport:
         num_changes: How many plans there were before.
         predicted_step_s: Seconds of a step, by the newest model.
         measured_step_s: Seconds of a step on rank 0, before the newest decision; a median.
-        link: What collectives cost, by the newest model; None before the first decision.
+        link: What collectives cost, by the newest model; None before a decision of this run.
     """
 
     plan: Plan | None = None
@@ -105,8 +105,9 @@ class AdaptivePlan:
         if comm.rank == 0 and self.plan is not None:
             own = plan_to_json(self._current(parameters)).encode()
         text = gather_bytes(comm, own, name="sylvie.plan.start")[0]
-        if text:
-            self.use(plan_from_json(text, [each.name for each in parameters]))
+        plan = plan_from_json(text, [each.name for each in parameters]) if text else None
+        if plan != self.plan:
+            self.use(plan)
         if comm is not self._comm and not self._is_frozen:
             self._comm, self._num_steps = comm, 0
             device = parameters[0].tensor.device if parameters else torch.device("cpu")
@@ -116,13 +117,19 @@ class AdaptivePlan:
         self.measurements.begin_step()
         return before != self.report.digest
 
-    def end_step(self, started: Sequence[Exchange]) -> bool:
-        """Keep what was measured of a step, and return whether a decision is due on all ranks."""
+    def end_step(self, started: Sequence[Exchange], step: int) -> bool:
+        """Keep what was measured of a step, and return whether a decision is due on all ranks.
+
+        Args:
+            started: The exchanges of the step, as they were started.
+            step: Number of the next optimizer step. While densities warm up nothing is decided.
+        """
         self.measurements.end_step(started)
+        warmup = self._policy.warmup
+        if self._is_frozen or (warmup is not None and step < warmup.steps):
+            return False
         self._num_steps += 1
-        early = self._num_steps in _EARLY
-        is_due = early or self._num_steps % self._policy.replan_every == 0
-        return is_due and not self._is_frozen
+        return self._num_steps in _EARLY or self._num_steps % self._policy.replan_every == 0
 
     def decide(
         self,

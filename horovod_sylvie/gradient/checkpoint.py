@@ -69,8 +69,8 @@ def _plan_text(exchange: GradientExchange) -> str:
 
 
 def _read_plan(exchange: GradientExchange, text: str) -> Plan:
-    """Read a saved plan; it lacks parameters that travel by row, as nobody knows here yet."""
-    names = [each.name for each in exchange.planned_parameters()]
+    """Read a saved plan; parameters that travel by row may be in it, or not."""
+    names = [each.name for each in exchange.parameters]
     return plan_from_json(text, names, complete=False)
 
 

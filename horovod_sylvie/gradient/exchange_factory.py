@@ -93,7 +93,16 @@ class ExchangeFactory:
             )
         if group.kind == "fused":
             pending = tuple(self._pending_of(parameter) for parameter in group.parameters)
-            return FusedExchange(comm, group.name, group.parameters, options.reduction, pending)
+            sparse = options.sparse
+            by_rate = sparse is not None and sparse.residual_units == "learning_rate"
+            return FusedExchange(
+                comm,
+                group.name,
+                group.parameters,
+                options.reduction,
+                pending,
+                self._rate_of if by_rate else None,
+            )
         if group.kind == "bf16":
             return Bf16Exchange(comm, group.name, group.parameters, options.reduction)
         assert options.sparse is not None, "no other compression makes such groups"

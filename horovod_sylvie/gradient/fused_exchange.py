@@ -9,6 +9,7 @@ Messages: one allreduce per step, of 4 bytes an element.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class FusedExchange:
         reduction: Sum or mean.
         feedback: Of each parameter that travels sparse in other plans, else None: what it has
             pending is sent too, and is then no more.
+        rate_of: Gives a parameter's learning rate, for residuals in its units; else None.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class FusedExchange:
         parameters: tuple[ExchangedParameter, ...],
         reduction: Reduction,
         feedback: tuple[Feedback | None, ...] = (),
+        rate_of: Callable[[ExchangedParameter], float] | None = None,
     ) -> None:
         self.name = name
         self.parameters = parameters
         self.cost = ExchangeCost()
         self._comm = comm
         self._reduction = reduction
+        self._rate_of = rate_of
         self._sizes = [parameter.num_elements for parameter in parameters]
         self._own_buffer: Tensor | None = None  # made when it is needed
         self._buffer = torch.empty(0)
@@ -140,6 +144,8 @@ class FusedExchange:
         for parameter, feedback in self._pending:
             if parameter.tensor.requires_grad:
                 place = places[id(parameter)]
+                if self._rate_of is not None:
+                    feedback.follow_rate(self._rate_of(parameter))
                 place.copy_(feedback.whole(place, 1.0 / step.loss_scale))
                 place.mul_(step.loss_scale)
                 self._sent.append(feedback)

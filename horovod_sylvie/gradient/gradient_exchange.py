@@ -70,6 +70,7 @@ class GradientExchange:
         self._progress = GroupProgress([])
         self._started: list[Exchange] = []
         self._agreed = False
+        self._shares_plan = True
         self.add(parameters)
 
     @property
@@ -90,14 +91,15 @@ class GradientExchange:
         self._use(self._make(self.parameters))
 
     def forget_agreement(self) -> None:
-        """Check the plan and the step again before the next exchange; on every rank."""
+        """Check the options and the step, and share the plan, before the next exchange."""
         self._agreed = False
+        self._shares_plan = True
         self._end_step()
 
     def resume_at(self, step: int) -> None:
         """Go on at a step of a checkpoint, where no step was taken yet.
 
-        Ranks that have taken steps together stay where they are: the others may not have loaded.
+        Ranks that have taken steps together stay where they are, unless they agree again.
         """
         if not self._agreed:
             self.step_number = step
@@ -118,7 +120,8 @@ class GradientExchange:
             NonFiniteGradientError: A rank's gradient has an Inf or a NaN, gradients are
                 sparsified, and there is no GradScaler. On every rank; residuals are intact.
             PeerError: The ranks would exchange different things.
-            CommunicationError: A rank ended, or its payload is wrong; residuals are intact.
+            CommunicationError: A rank ended, or its payload is wrong; residuals are intact. Where
+                it comes from a decision on the next plan, this step's gradients are there.
 
         Note:
             Collective. Blocks until every rank has called it, or the deadline has passed.
@@ -136,7 +139,7 @@ class GradientExchange:
 
     def _adapt(self, adaptive: AdaptivePlan, started: Sequence[Exchange]) -> None:
         """Measure the step that has ended, and plan again where that is due."""
-        is_due = adaptive.end_step(started) and self.comm.size > 1
+        is_due = adaptive.end_step(started, self.step_number) and self.comm.size > 1
         if is_due and adaptive.decide(self.comm, self.planned_parameters(), self.exchanges):
             self.follow_plan()
 
@@ -190,10 +193,11 @@ class GradientExchange:
         description = [self.options.describe(), *(each.describe() for each in self.parameters)]
         self.step_number = agree_on_plan(self.comm, description, self.step_number)
         share_momentum(self.comm, self.factory.momentum)
-        adaptive = self.adaptive if self.comm.size > 1 else None
+        # Not where parameters are new: groups of the others may be in flight, and stay as they are
+        adaptive = self.adaptive if self._shares_plan and self.comm.size > 1 else None
         if adaptive is not None and adaptive.begin(self.comm, self.planned_parameters()):
             self.follow_plan()
-        self._agreed = True
+        self._agreed, self._shares_plan = True, False
 
     def _apply(self, step: Step, num_active: int) -> None:
         """Keep what the step leaves, and finish its gradients."""

@@ -14,9 +14,10 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from statistics import median
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
@@ -26,6 +27,7 @@ from ..planning.link_model import LinkModel, fit_cost
 
 Collective = Literal["allreduce", "allgather", "alltoall"]
 Sample = tuple[Collective, int, float]  # which, bytes that a rank handed over, seconds
+Probe = tuple[Collective, int, float, float]  # and seconds of cores, without those of the caller
 
 
 class Seen(NamedTuple):
@@ -94,6 +96,7 @@ class LinkSamples:
         self._comm = comm
         self._device = device
         self._times: dict[tuple[Collective, int], deque[float]] = {}
+        self._cores: dict[tuple[Collective, int], deque[float]] = {}
         self._seen: dict[Collective, tuple[int, float]] = {}  # the newest exchange of each
 
     def calibrate(self) -> None:
@@ -103,6 +106,7 @@ class LinkSamples:
             Collective. Mostly below half a second.
         """
         self._times.clear()
+        self._cores.clear()
         self._seen.clear()
         short = COLLECTIVES
         for nbytes in (_SMALL, *_LARGE):
@@ -153,13 +157,25 @@ class LinkSamples:
             ]
             if wanted in self._seen:
                 samples.append(self._seen[wanted])
-            costs[wanted] = fit_cost(samples)
+            costs[wanted] = replace(fit_cost(samples), cpu_s_per_byte=self._core_s(wanted))
         return LinkModel(self._comm.size, **costs)
 
-    def _add(self, samples: Sequence[Sample]) -> None:
-        for collective, nbytes, seconds in samples:
-            kept = self._times.setdefault((collective, nbytes), deque(maxlen=_KEPT))
-            kept.append(seconds)
+    def _core_s(self, wanted: Collective) -> float:
+        """Return the seconds by which a byte holds up the threads that compute."""
+        samples = [
+            (float(nbytes), seconds)
+            for (collective, nbytes), times in self._cores.items()
+            if collective == wanted
+            for seconds in times
+        ]
+        on_cores = self._device.type == "cpu"
+        return fit_cost(samples).beta_s_per_byte / torch.get_num_threads() if on_cores else 0.0
+
+    def _add(self, probes: Sequence[Probe]) -> None:
+        for collective, nbytes, seconds, core_s in probes:
+            key = (collective, nbytes)
+            self._times.setdefault(key, deque(maxlen=_KEPT)).append(seconds)
+            self._cores.setdefault(key, deque(maxlen=_KEPT)).append(core_s)
 
     def _probe_size(self) -> int:
         """Return the bytes of a large probe: most of its time is its bytes'."""
@@ -168,14 +184,14 @@ class LinkSamples:
         long = (each for each in sizes if each * cost.beta_s_per_byte > cost.alpha_s)
         return next(long, sizes[-1])
 
-    def _differs(self, samples: Sequence[Sample], large: int) -> bool:
+    def _differs(self, probes: Sequence[Probe], large: int) -> bool:
         """Return whether probes of `large` bytes took another time than before, all in all."""
         ratios = []
         for wanted in COLLECTIVES:
             before = self._times.get((wanted, large))
             found = [
                 seconds
-                for collective, nbytes, seconds in samples
+                for collective, nbytes, seconds, _ in probes
                 if (collective, nbytes) == (wanted, large)
             ]
             if before:
@@ -185,21 +201,26 @@ class LinkSamples:
 
     def _probe(
         self, sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
-    ) -> list[Sample]:
+    ) -> list[Probe]:
         """Run probes, and return what each took: the median over ranks. Collective."""
         own = [
-            (collective, nbytes, self._seconds(collective, nbytes))
+            (collective, nbytes, *self._seconds(collective, nbytes))
             for nbytes in sizes
             for collective in collectives
         ]
         gathered = _gather(self._comm, own, name="sylvie.link.probes")
         return [
-            (collective, nbytes, median(rank[number][2] for rank in gathered))
-            for number, (collective, nbytes, _) in enumerate(own)
+            (
+                collective,
+                nbytes,
+                median(rank[number][2] for rank in gathered),
+                median(rank[number][3] for rank in gathered),
+            )
+            for number, (collective, nbytes, *_) in enumerate(own)
         ]
 
-    def _seconds(self, collective: Collective, nbytes: int) -> float:
-        """Run one probe, and return this rank's seconds. Collective."""
+    def _seconds(self, collective: Collective, nbytes: int) -> tuple[float, float]:
+        """Run one probe; return this rank's seconds, and those of its other threads. Collective."""
         comm, size = self._comm, self._comm.size
         ready = torch.zeros(1, device=self._device)
         comm.allreduce_(ready, name="sylvie.link.ready").wait()
@@ -215,12 +236,13 @@ class LinkSamples:
                 begin = lambda: comm.allgather(rows.view(-1), name=name)  # noqa: E731
             else:
                 begin = lambda: comm.alltoall(rows, ones, ones, name=name)  # noqa: E731
-        started_s = time.perf_counter()
+        started_s, cores_s = time.perf_counter(), time.process_time() - time.thread_time()
         begin().wait()
-        return time.perf_counter() - started_s
+        cores_s = time.process_time() - time.thread_time() - cores_s
+        return time.perf_counter() - started_s, cores_s
 
 
-def _gather(comm: Communicator, own: Sequence[Sample], *, name: str) -> list[list[Sample]]:
-    """Return every rank's samples, in rank order. Collective."""
+def _gather(comm: Communicator, own: Sequence[Any], *, name: str) -> list[list[Any]]:
+    """Return every rank's samples, or probes, in rank order. Collective."""
     texts = gather_bytes(comm, json.dumps(own).encode(), name=name)
-    return [[(each[0], each[1], each[2]) for each in json.loads(text)] for text in texts]
+    return [json.loads(text) for text in texts]

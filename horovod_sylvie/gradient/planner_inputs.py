@@ -84,10 +84,11 @@ def corrected_costs(
     current: Plan,
     link: LinkModel,
 ) -> ComputeModel:
-    """Scale a model of costs to what preparation and decoding took in the last steps."""
+    """Scale a model of costs to what preparation and decoding take with the current plan."""
     named = {layer.name: layer for layer in layers}
+    alone = _without_messages(link)  # what is measured is what hooks do themselves
     costs = [
-        group_cost(group, [named[name] for name in group.names], compute, link)
+        group_cost(group, [named[name] for name in group.names], compute, alone)
         for group in current.groups
     ]
     prepare = _correction(
@@ -104,6 +105,17 @@ def corrected_costs(
         group_s=compute.group_s * prepare,
         decode_s_per_element=compute.decode_s_per_element * decode,
         decode_s_per_selected=compute.decode_s_per_selected * decode,
+    )
+
+
+def _without_messages(link: LinkModel) -> LinkModel:
+    """Return a link whose messages take nothing of the cores."""
+    return LinkModel(
+        link.num_ranks,
+        *(
+            replace(cost, cpu_s_per_byte=0.0)
+            for cost in (link.allreduce, link.allgather, link.alltoall)
+        ),
     )
 
 

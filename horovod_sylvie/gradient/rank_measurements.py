@@ -34,8 +34,8 @@ class Measured:
     Attributes:
         intervals_s: Seconds before each gradient, by parameter, in the order of backward. The
             first is from the end of the step before.
-        prepare_s: Seconds of preparing what is sent, per step.
-        decode_s: Seconds of turning what came into gradients, per step.
+        prepare_s: Seconds of preparing what is sent, per step of the plan.
+        decode_s: Seconds of turning what came into gradients, per step of the plan.
         step_s: Seconds of a step.
     """
 
@@ -67,8 +67,10 @@ class RankMeasurements:
     def paused(self) -> Iterator[None]:
         """Let the clock stand still."""
         paused_at_s = time.perf_counter()
-        yield
-        self._stopped_s += time.perf_counter() - paused_at_s
+        try:
+            yield
+        finally:
+            self._stopped_s += time.perf_counter() - paused_at_s
 
     def begin_step(self) -> None:
         """Begin a step now, and forget what there is of one that was not finished."""

@@ -117,13 +117,17 @@ class ShareOwner:
         skip = [rank for rank, header in enumerate(self.received) if header.empty]
         dtype = self._layout.value_dtype
         for number, residual in enumerate(self._residuals):
-            if self._rate_of is not None:
-                residual.follow_rate(self._rate_of(self._parameters[number]))
             size = self._layout.sizes[number][self._rank]
             if size == 0:
                 continue
             k = self._layout.counts[number][self._rank]
             offset = self._layout.offsets[number]
+            section = self._payload[offset : offset + section_bytes(size, k, dtype)]
+            if not self._parameters[number].tensor.requires_grad:
+                residual.select_nothing(k=k, section=section, dtype=dtype)
+                continue
+            if self._rate_of is not None:
+                residual.follow_rate(self._rate_of(self._parameters[number]))
             total = self._total[:size]
             add_selected(
                 rows,
@@ -135,6 +139,5 @@ class ShareOwner:
                 out=total,
                 skip=skip,
             )
-            section = self._payload[offset : offset + section_bytes(size, k, dtype)]
             num_nonfinite += residual.select(total, k=k, section=section, dtype=dtype)
         return num_nonfinite

@@ -31,7 +31,7 @@ def measure_speed(*, forward_s: float = 0.0) -> ComputeModel:
     many_s, many_decode_s = _selection_s(_MANY)
     per_selected = max(0.0, (many_s - few_s) / (_MANY - _FEW))
     per_decoded = max(0.0, (many_decode_s - few_decode_s) / (_MANY - _FEW))
-    source, target = torch.randn(_NUM_ELEMENTS), torch.empty(_NUM_ELEMENTS)
+    source, target = torch.ones(_NUM_ELEMENTS), torch.empty(_NUM_ELEMENTS)
     return ComputeModel(
         forward_s=forward_s,
         select_s_per_element=max(0.0, few_s - _FEW * per_selected) / _NUM_ELEMENTS,

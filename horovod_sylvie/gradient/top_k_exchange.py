@@ -200,14 +200,19 @@ class TopKExchange:
         for number, (parameter, feedback) in enumerate(
             zip(self.selected, self.feedback, strict=True)
         ):
+            k, section = self._layout.num_selected[number], self._section(number)
+            dtype = self._layout.value_dtype
+            if not parameter.tensor.requires_grad:
+                feedback.select_nothing(k=k, section=section, dtype=dtype)
+                continue
             if self._policy.residual_units == "learning_rate":
                 feedback.follow_rate(self._rate_of(parameter))
             report = feedback.select(
                 parameter.gradient(),
-                k=self._layout.num_selected[number],
+                k=k,
                 scale=step.clip / step.loss_scale,
-                section=self._section(number),
-                dtype=self._layout.value_dtype,
+                section=section,
+                dtype=dtype,
             )
             num_nonfinite += report.num_nonfinite
         return num_nonfinite

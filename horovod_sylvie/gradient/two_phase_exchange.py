@@ -202,15 +202,20 @@ class TwoPhaseExchange:
         for number, (parameter, feedback) in enumerate(
             zip(self.parameters, self.feedback, strict=True)
         ):
+            ks, offset = self._layout.counts[number], self._layout.offsets[number]
+            dtype = self._layout.value_dtype
+            if not parameter.tensor.requires_grad:
+                feedback.select_no_shares(ks=ks, rows=self._rows, offset=offset, dtype=dtype)
+                continue
             if self._policy.residual_units == "learning_rate":
                 feedback.follow_rate(self._rate_of(parameter))
             report = feedback.select_shares(
                 parameter.gradient(),
-                ks=self._layout.counts[number],
+                ks=ks,
                 scale=step.clip / step.loss_scale,
                 rows=self._rows,
-                offset=self._layout.offsets[number],
-                dtype=self._layout.value_dtype,
+                offset=offset,
+                dtype=dtype,
             )
             num_nonfinite += report.num_nonfinite
         return num_nonfinite

@@ -20,10 +20,13 @@ class LinearCost:
     Attributes:
         alpha_s: Seconds of an empty one.
         beta_s_per_byte: Seconds that each byte adds.
+        cpu_s_per_byte: Seconds by which each byte holds up the rank's own computation: where
+            tensors are on the CPU, messages take the cores that compute.
     """
 
     alpha_s: float
     beta_s_per_byte: float
+    cpu_s_per_byte: float = 0.0
 
     def seconds(self, nbytes: float) -> float:
         """Return the seconds of one collective of `nbytes`."""

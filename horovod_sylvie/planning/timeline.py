@@ -22,7 +22,7 @@ class GroupCost(NamedTuple):
     """What one group costs. A tuple, since a planner makes thousands.
 
     Attributes:
-        prepare_s: In backward: selecting, or copying.
+        prepare_s: In backward: selecting, or copying, and what messages take of the cores.
         exchange_s: On the link, first phase.
         finish_s: Second phase, at the owners and on the link; 0 where there is only one.
         decode_s: After all has come.
@@ -113,14 +113,15 @@ def cost_of_totals(
     if kind == "dense":
         nbytes = float(num_elements * _DENSE_BYTES)
         copy_s = num_elements * compute.copy_s_per_element if num_layers > 1 else 0.0
-        return GroupCost(
-            copy_s + compute.group_s, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes
-        )
+        prepare_s = copy_s + compute.group_s + nbytes * link.allreduce.cpu_s_per_byte
+        return GroupCost(prepare_s, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes)
     nbytes = float(num_sent * SELECTED_BYTES)
     prepare_s = _select_s(num_elements, num_sent, compute) + compute.group_s
     if kind == "allgather":
+        prepare_s += nbytes * link.allgather.cpu_s_per_byte
         decode_s = _decode_s(num_elements, num_sent * link.num_ranks, compute)
         return GroupCost(prepare_s, link.allgather.seconds(nbytes), 0.0, decode_s, nbytes)
+    prepare_s += nbytes * link.alltoall.cpu_s_per_byte
     # The owner of a P-th adds what all ranks selected of it, and selects again, a P-th as many
     share = 1.0 / link.num_ranks
     owner_s = (

@@ -38,6 +38,7 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [
         (["--rate", "fast"], "expected a rate such as 10gbit or 100mbit for --rate, got 'fast'"),
         (["--rate", "1gbit", "--ranks", "1"], "expected numbers from 2, with commas, for --ranks"),
+        (["--measure", "--start", "1ms"], "--start goes with --rate: --measure finds it"),
         (["--rate", "1gbit", "--latency", "5"], "expected a time such as 50us or 1ms, got '5'"),
         (["--rate", "1gbit", "--min-density", "0"], "expected 0 < --min-density <= --max-density"),
     ],
