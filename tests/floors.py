@@ -80,6 +80,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.bf16_exchange",
         "gradient.local_exchange",
         "gradient.riders",
+        "gradient.selected_exchange",
         "gradient.top_k_exchange",
         "gradient.two_phase_exchange",
         "gradient.sparse_rows_exchange",

@@ -23,6 +23,7 @@ from .momentum import DenseMomentum
 from .options import ExchangeOptions
 from .owner_residual import OwnerResidual, OwnerResiduals
 from .parameter import ExchangedParameter
+from .selected_exchange import SelectionOptions
 from .sparse_rows_exchange import SparseRowsExchange
 from .top_k_exchange import TopKExchange
 from .two_phase_exchange import TwoPhaseExchange
@@ -73,7 +74,10 @@ class ExchangeFactory:
             if group.kind != "two-phase" or comm.size == 1:
                 self._take_home(group.parameters)
         self._take_home(sparse)
-        exchanges: list[Exchange] = [self._exchange_of(comm, group) for group in groups]
+        # What ranks must agree on, for the header of each payload
+        digest = "" if self.plan is None else f", plan={plan_digest(self.plan)}"
+        description = f"{self._options.describe()}{digest}"
+        exchanges = [self._exchange_of(comm, group, description) for group in groups]
         exchanges += [
             SparseRowsExchange(comm, parameter, self._options.reduction) for parameter in sparse
         ]
@@ -85,7 +89,7 @@ class ExchangeFactory:
         self._make_momentum(parameters)
         return exchanges
 
-    def _exchange_of(self, comm: Communicator, group: Group) -> Exchange:
+    def _exchange_of(self, comm: Communicator, group: Group, description: str) -> Exchange:
         options = self._options
         if group.kind == "allreduce":
             return AllreduceExchange(
@@ -113,16 +117,9 @@ class ExchangeFactory:
         make: Callable[..., Exchange] = partial(TopKExchange, riders=group.riders)
         if group.kind == "two-phase":
             make = partial(TwoPhaseExchange, owners=self._owners_of(comm, group.parameters))
-        return make(
-            comm,
-            group.name,
-            group.parameters,
-            feedback,
-            policy=policy.top_k(group.density) if isinstance(policy, Lags) else policy,
-            reduction=options.reduction,
-            rate_of=self._rate_of,
-            description=self._description(),
-        )
+        top_k = policy.top_k(group.density) if isinstance(policy, Lags) else policy
+        how = SelectionOptions(top_k, options.reduction, self._rate_of, description)
+        return make(comm, group.name, group.parameters, feedback, how)
 
     def _owners_of(
         self, comm: Communicator, parameters: Sequence[ExchangedParameter]
@@ -137,11 +134,6 @@ class ExchangeFactory:
         for parameter in parameters:
             if parameter.name in self.feedback:
                 self.owners.take_home(parameter.name, self.feedback[parameter.name])
-
-    def _description(self) -> str:
-        """Return what ranks must agree on, for the header of each payload."""
-        plan = "" if self.plan is None else f", plan={plan_digest(self.plan)}"
-        return f"{self._options.describe()}{plan}"
 
     def _pending_of(self, parameter: ExchangedParameter) -> Feedback | None:
         """Return the feedback of a parameter that travels dense for now, and sparse by other plans.

@@ -91,45 +91,6 @@ class Feedback:
         )
         return report
 
-    def select_nothing(self, *, k: int, section: Tensor, dtype: torch.dtype) -> None:
-        """Write K zeros into a section: what is frozen keeps what it has pending.
-
-        Args:
-            k: K.
-            section: Written. `section_bytes(D, K, dtype)` bytes.
-            dtype: How values travel.
-        """
-        select_top_k(
-            None,
-            torch.zeros_like(self.residual),
-            k=k,
-            value_dtype=dtype,
-            accumulated=torch.empty_like(self.residual),
-            section=section,
-        )
-
-    def select_no_shares(
-        self, *, ks: Sequence[int], rows: Tensor, offset: int, dtype: torch.dtype
-    ) -> None:
-        """Write zeros into each owner's row, as `select_nothing`.
-
-        Args:
-            ks: K of each share; 0 of an empty one. P entries
-            rows: Their sections are written. [P, B], uint8
-            offset: Where they start in each row.
-            dtype: How values travel.
-        """
-        select_shares(
-            None,
-            torch.zeros_like(self.residual),
-            ks=ks,
-            value_dtype=dtype,
-            hints=(0,) * len(ks),
-            accumulated=torch.empty_like(self.residual),
-            rows=rows,
-            offset=offset,
-        )
-
     def select_shares(
         self,
         gradient: Tensor | None,

@@ -60,10 +60,6 @@ class OwnerResidual:
         report = self._sums.select(total, k=k, scale=1.0, section=section, dtype=dtype)
         return report.num_nonfinite
 
-    def select_nothing(self, *, k: int, section: Tensor, dtype: torch.dtype) -> None:
-        """Write K zeros into a section, as `Feedback.select_nothing`."""
-        self._sums.select_nothing(k=k, section=section, dtype=dtype)
-
     def follow_rate(self, rate: float) -> None:
         """Keep it in learning-rate units, as `Feedback.follow_rate`."""
         self._sums.follow_rate(rate)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..ops.selected import CorruptSectionError, add_selected
 from ..ops.top_k import section_bytes
+from .feedback import Feedback
 from .owner_residual import OwnerResidual
 from .parameter import ExchangedParameter
 from .payload import Header, PayloadError, open_payload, seal, wrong_payload
@@ -124,7 +125,9 @@ class ShareOwner:
             offset = self._layout.offsets[number]
             section = self._payload[offset : offset + section_bytes(size, k, dtype)]
             if not self._parameters[number].tensor.requires_grad:
-                residual.select_nothing(k=k, section=section, dtype=dtype)
+                # It sends zeros, of another one's, and keeps what it has pending
+                blank = Feedback(size, rows.device, momentum=None)
+                blank.select(None, k=k, scale=1.0, section=section, dtype=dtype)
                 continue
             if self._rate_of is not None:
                 residual.follow_rate(self._rate_of(self._parameters[number]))

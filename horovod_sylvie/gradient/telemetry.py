@@ -23,8 +23,7 @@ from torch import Tensor
 from ..comm.protocol import Communicator
 from .adaptive_plan import AdaptivePlan, PlanReport
 from .exchange import Exchange
-from .top_k_exchange import TopKExchange
-from .two_phase_exchange import TwoPhaseExchange
+from .selected_exchange import SelectedExchange
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,8 @@ def report(
         steps = max(1, cost.num_steps)
         num_elements = sum(parameter.num_elements for parameter in exchange.parameters)
         selected = num_elements
-        if isinstance(exchange, (TopKExchange, TwoPhaseExchange)):
-            selected = sum(exchange.layout.num_selected)
+        if isinstance(exchange, SelectedExchange):
+            selected = sum(exchange.num_selected)
             selected += num_elements - sum(each.num_elements for each in exchange.selected)
         groups.append(
             GroupCost(
@@ -207,20 +206,16 @@ def sample_layers(
     """
     samples = {}
     for exchange in exchanges:
-        if not isinstance(exchange, (TopKExchange, TwoPhaseExchange)):
+        if not isinstance(exchange, SelectedExchange):
             continue
-        counts = exchange.layout.num_selected
         sent = exchange.sent_norms()
         for number, parameter in enumerate(exchange.selected):
             residual = exchange.feedback[number].residual
-            kept = residual
-            if isinstance(exchange, TwoPhaseExchange):
-                kept = residual.clone()
-                exchange.owners[number].add_to(kept)
-            left = comm.allreduce(kept, name=f"sylvie.delta.{parameter.name}").wait()
+            pending = exchange.pending(number)
+            left = comm.allreduce(pending, name=f"sylvie.delta.{parameter.name}").wait()
             gradient = parameter.gradient()
             assert gradient is not None, "the step was applied"
-            density = counts[number] / parameter.num_elements
+            density = exchange.num_selected[number] / parameter.num_elements
             own = _norm(residual)
             whole = own**2 + sent[number] ** 2
             samples[parameter.name] = LayerSample(

@@ -15,6 +15,7 @@ from horovod_sylvie.gradient.feedback import Feedback
 from horovod_sylvie.gradient.owner_residual import OwnerResiduals
 from horovod_sylvie.gradient.parameter import ExchangedParameter
 from horovod_sylvie.gradient.reduction import ReduceOp, Reduction
+from horovod_sylvie.gradient.selected_exchange import SelectionOptions
 from horovod_sylvie.gradient.two_phase_exchange import TwoPhaseExchange
 from horovod_sylvie.ops.shares import add_shares, share_places
 
@@ -66,14 +67,16 @@ class Rank:
             "group",
             parameters,
             tuple(self.feedback[parameter.name] for parameter in parameters),
+            SelectionOptions(
+                policy=TopK(**({"density": 0.05} | policy)),
+                reduction=Reduction(op),
+                rate_of=lambda parameter: self.rate,
+                description="test",
+            ),
             owners=tuple(
                 self.owners.of(p, self.feedback[p.name], num_shares=comm.size, share=comm.rank)
                 for p in parameters
             ),
-            policy=TopK(**({"density": 0.05} | policy)),
-            reduction=Reduction(op),
-            rate_of=lambda parameter: self.rate,
-            description="test",
         )
 
     def set_gradients(self, seed: int) -> dict[str, Tensor]:
