@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from .effect import Effect
-from .layers import ComputeModel, LayerProfile
+from .layers import ComputeModel, LayerProfile, places_of
 from .link_model import LinkModel
 from .plan import Plan, PlannedGroup
 from .timeline import group_cost
@@ -68,7 +68,7 @@ class _Step:
         self, layers: Sequence[LayerProfile], compute: ComputeModel, link: LinkModel, plan: Plan
     ) -> None:
         """Start with a plan."""
-        place = {layer.name: number for number, layer in enumerate(layers)}
+        place = places_of(layers)
         times = list(accumulate((layer.backward_s for layer in layers), initial=compute.forward_s))
         places = [[place[name] for name in group.names] for group in plan.groups]
         self.groups = list(plan.groups)

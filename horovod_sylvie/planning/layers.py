@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -20,6 +21,11 @@ class LayerProfile:
     num_elements: int
     backward_s: float
     can_be_sparse: bool = True
+
+
+def places_of(layers: Sequence[LayerProfile]) -> dict[str, int]:
+    """Return each layer's place in backward, by name."""
+    return {layer.name: number for number, layer in enumerate(layers)}
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from .densities import raise_densities
-from .layers import ComputeModel, LayerProfile
+from .layers import ComputeModel, LayerProfile, places_of
 from .link_model import LinkModel
 from .plan import STEP_TOLERANCE, ExchangeKind, Plan, PlannedGroup
 from .search import search_groups
-from .small_layers import divisions, places_of, with_riders
+from .small_layers import divisions, with_riders
 from .timeline import simulate
 
 

@@ -19,7 +19,7 @@ from .effect import Effect
 from .layers import ComputeModel, LayerProfile
 from .link_model import LinkModel
 from .plan import ExchangeKind, PlannedGroup, num_selected
-from .timeline import cost_of_totals, group_cost
+from .timeline import cost_of_totals, group_cost, groups_due
 
 # Partial plans kept at each layer, and how many neighbours may be merged into one group, beside all
 # that are left: every number up to 6, then fewer and fewer. Steps of 20 to 160 layers are 0.3 %
@@ -106,17 +106,13 @@ def _times(
         The arrivals of the layers that may be sparse [S], the effects of the groups that are given
         before each of them and after the last one [S + 1], and the end of backward.
     """
-    place = {layer.name: number for number, layer in enumerate(layers)}
-    due: dict[int, list[PlannedGroup]] = {}
-    for group in fused:
-        due.setdefault(max(place[name] for name in group.names), []).append(group)
+    due = groups_due(layers, fused)
     arrivals = []
     between = [Effect()]
     now = compute.forward_s
     for number, layer in enumerate(layers):
         now += layer.backward_s
-        for group in due.get(number, ()):
-            members = [layers[place[name]] for name in group.names]
+        for group, members in due.get(number, ()):
             cost = group_cost(group, members, compute, link)
             between[-1] = between[-1].then(Effect.of(now, cost))
         if layer.can_be_sparse:

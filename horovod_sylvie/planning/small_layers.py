@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .layers import LayerProfile
+from .layers import LayerProfile, places_of
 from .plan import PlannedGroup
 
 # A group is divided into so many parts at most, and into parts of so many elements at least
@@ -90,11 +90,6 @@ def with_riders(
         for carrier, names in zip(carriers, riders, strict=True)
     ]
     return [*found, PlannedGroup(tuple(left), "dense")] if left else found
-
-
-def places_of(layers: Sequence[LayerProfile]) -> dict[str, int]:
-    """Return each layer's place in backward, by name."""
-    return {layer.name: number for number, layer in enumerate(layers)}
 
 
 def _end(group: PlannedGroup, place: Mapping[str, int]) -> int:

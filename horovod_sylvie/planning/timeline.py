@@ -7,11 +7,11 @@ other. Collectives share the link, one after the other, in the order in which gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .layers import ComputeModel, LayerProfile
+from .layers import ComputeModel, LayerProfile, places_of
 from .link_model import LinkModel
 from .plan import SELECTED_BYTES, ExchangeKind, Plan, PlannedGroup, num_selected
 
@@ -150,6 +150,23 @@ def _decode_s(num_elements: float, num_received: float, compute: ComputeModel) -
     )
 
 
+def groups_due(
+    layers: Sequence[LayerProfile], groups: Iterable[PlannedGroup]
+) -> dict[int, list[tuple[PlannedGroup, list[LayerProfile]]]]:
+    """Return groups, each with its layers, by the place in backward at which the last one is there.
+
+    Args:
+        layers: In the order of backward.
+        groups: Of some of them.
+    """
+    place = places_of(layers)
+    due: dict[int, list[tuple[PlannedGroup, list[LayerProfile]]]] = {}
+    for group in groups:
+        places = [place[name] for name in group.names]
+        due.setdefault(max(places), []).append((group, [layers[each] for each in places]))
+    return due
+
+
 def simulate(
     layers: Sequence[LayerProfile], plan: Plan, compute: ComputeModel, link: LinkModel
 ) -> Timeline:
@@ -161,10 +178,7 @@ def simulate(
         compute: Costs of this rank.
         link: Costs between ranks.
     """
-    place = {layer.name: number for number, layer in enumerate(layers)}
-    due: dict[int, list[PlannedGroup]] = {}
-    for group in plan.groups:
-        due.setdefault(max(place[name] for name in group.names), []).append(group)
+    due = groups_due(layers, plan.groups)
     now = compute.forward_s
     free = 0.0
     decode_s = 0.0
@@ -172,8 +186,7 @@ def simulate(
     spans = []
     for number, layer in enumerate(layers):
         now += layer.backward_s
-        for group in due.get(number, []):
-            members = [layers[place[name]] for name in group.names]
+        for group, members in due.get(number, ()):
             cost = group_cost(group, members, compute, link)
             arrival = now
             now += cost.prepare_s
