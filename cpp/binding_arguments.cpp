@@ -86,4 +86,15 @@ InstructionSet to_instruction_set(const char* door,
                   "'" + *name + "'");
 }
 
+std::vector<uint8_t> to_skip_flags(const char* door,
+                                   const std::vector<int64_t>& skip,
+                                   int64_t count) {
+  std::vector<uint8_t> is_skipped(static_cast<size_t>(count));
+  for (const int64_t row : skip) {
+    check_range_argument(door, "skip", row, 0, count - 1);
+    is_skipped[static_cast<size_t>(row)] = 1;
+  }
+  return is_skipped;
+}
+
 }  // namespace hvs

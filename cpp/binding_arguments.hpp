@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
@@ -41,6 +42,11 @@ ValueType to_value_type(const char* door,
 // None is the best of this machine.
 cpu::InstructionSet to_instruction_set(const char* door,
                                        const std::optional<std::string>& name);
+
+// A flag for each of `count` rows; those that `skip` lists are set.
+std::vector<uint8_t> to_skip_flags(const char* door,
+                                   const std::vector<int64_t>& skip,
+                                   int64_t count);
 
 template <typename Pointer>
 Pointer to_pointer(uint64_t address) {

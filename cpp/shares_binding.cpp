@@ -105,11 +105,8 @@ py::tuple add_shares(uint64_t rows,
                      const std::optional<std::string>& instruction_set) {
   const SharesLayout shares =
       to_layout(num_elements, std::move(ks), value_dtype, rows_bytes, offset);
-  std::vector<uint8_t> is_skipped(shares.ks.size());
-  for (const int64_t owner : skip) {
-    check_range_argument(kDoor, "skip", owner, 0, shares.num_shares() - 1);
-    is_skipped[static_cast<size_t>(owner)] = 1;
-  }
+  const std::vector<uint8_t> is_skipped =
+      to_skip_flags(kDoor, skip, shares.num_shares());
   const cpu::AddArguments arguments = {to_pointer<const uint8_t*>(rows),
                                        1,
                                        shares.row_bytes,

@@ -96,11 +96,7 @@ py::tuple add_selected(uint64_t payloads,
   const int64_t row_bytes = payload_bytes / num_ranks;
   check_size("payload_bytes", payload_bytes, num_ranks * row_bytes);
   check_range("offset", offset, 0, row_bytes - layout.nbytes);
-  std::vector<uint8_t> is_skipped(static_cast<size_t>(num_ranks));
-  for (const int64_t rank : skip) {
-    check_range("skip", rank, 0, num_ranks - 1);
-    is_skipped[static_cast<size_t>(rank)] = 1;
-  }
+  const std::vector<uint8_t> is_skipped = to_skip_flags(kDoor, skip, num_ranks);
   const cpu::AddArguments arguments = {to_pointer<const uint8_t*>(payloads),
                                        num_ranks,
                                        row_bytes,

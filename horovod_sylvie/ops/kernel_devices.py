@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Callable
+from functools import partial
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -25,3 +27,20 @@ def native_on(device: torch.device, doing: str) -> Any | None:
         warn_slow(f"there is no kernel yet for {doing} {device.type!r} tensors")
         return None
     return native_or_none()
+
+
+def kernel_or_twin(
+    operation: str, native: Any | None, kernels: ModuleType, twins: ModuleType
+) -> Callable[..., Any]:
+    """Return what does an operation: the kernel's call, or its twin where there is no library.
+
+    Args:
+        operation: Name of a function that both modules have.
+        native: The library, or None.
+        kernels: Whose functions take the library first.
+        twins: Whose functions do the same without it.
+    """
+    if native is None:
+        twin: Callable[..., Any] = getattr(twins, operation)
+        return twin
+    return partial(getattr(kernels, operation), native)

@@ -10,13 +10,13 @@ Shapes: P ranks, B payload bytes, D gradient elements, K selected.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from . import top_k_kernels, top_k_reference
+from .kernel_devices import kernel_or_twin
 from .top_k_arguments import (
     FLOATS,
     check_offset,
@@ -198,7 +198,4 @@ def _raise_if_corrupt(function: str, problem: int) -> None:
 
 def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Any]:
     native = top_k_kernels.native_for(device)
-    if native is None:
-        twin: Callable[..., Any] = getattr(top_k_reference, operation)
-        return twin
-    return partial(getattr(top_k_kernels, operation), native)
+    return kernel_or_twin(operation, native, top_k_kernels, top_k_reference)

@@ -11,13 +11,13 @@ Shapes: P shares, B bytes of a row, D elements of the parameter, S elements of a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import shares_kernels, shares_reference, top_k_kernels
+from .kernel_devices import kernel_or_twin
 from .selected import CorruptSectionError
 from .shares_layout import CHUNK_ELEMENTS, elements_of_share, places_of_share
 from .top_k_arguments import (
@@ -26,10 +26,10 @@ from .top_k_arguments import (
     check_int,
     check_offset,
     check_rows,
-    check_same_or_disjoint,
     check_scale,
     check_section_shape,
     check_skip,
+    check_sums,
     check_vector,
 )
 from .top_k_section import section_layout
@@ -137,12 +137,7 @@ def select_shares(
     _check_list(name, "hints", hints, rows.shape[0])
     for hint in hints:
         check_int(name, "hints", hint, 0, _MAX_HINT)
-    if grad is not None:
-        check_vector(name, "grad", grad, FLOATS, length=num_elements, device=device)
-    check_vector(
-        name, "accumulated", accumulated, (torch.float32,), length=num_elements, device=device
-    )
-    check_same_or_disjoint(name, "accumulated", accumulated, "residual", residual)
+    check_sums(name, grad, residual, accumulated)
     thresholds, num_nonfinite = _kernel_or_twin(name, device)(
         grad,
         residual,
@@ -280,7 +275,4 @@ def _raise_if_corrupt(
 
 def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Any]:
     native = top_k_kernels.native_for(device)
-    if native is None:
-        twin: Callable[..., Any] = getattr(shares_reference, operation)
-        return twin
-    return partial(getattr(shares_kernels, operation), native)
+    return kernel_or_twin(operation, native, shares_kernels, shares_reference)

@@ -18,12 +18,11 @@ from torch import Tensor
 from . import top_k_kernels, top_k_reference
 from .selected import add_selected, clear_selected, restore_selected
 from .top_k_arguments import (
-    FLOATS,
     MAX_ELEMENTS,
     check_int,
-    check_same_or_disjoint,
     check_scale,
     check_section_shape,
+    check_sums,
     check_vector,
 )
 from .top_k_section import BLOCK_ELEMENTS, section_layout
@@ -114,12 +113,7 @@ def select_top_k(
     check_section_shape(name, num_elements, k, value_dtype)
     check_scale(name, scale)
     check_int(name, "hint", hint, 0, (1 << 32) - 1)
-    if grad is not None:
-        check_vector(name, "grad", grad, FLOATS, length=num_elements, device=device)
-    check_vector(
-        name, "accumulated", accumulated, (torch.float32,), length=num_elements, device=device
-    )
-    check_same_or_disjoint(name, "accumulated", accumulated, "residual", residual)
+    check_sums(name, grad, residual, accumulated)
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
     check_vector(name, "section", section, (torch.uint8,), length=nbytes, device=device)
     native = top_k_kernels.native_for(device)

@@ -18,6 +18,17 @@ _FLOAT32_OVERFLOW: Final = float.fromhex("0x1.ffffffp127")  # rounds to Inf, all
 FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
+def check_sums(function: str, grad: Any, residual: Tensor, accumulated: Any) -> None:
+    """Raise unless a gradient can be added to a residual that is checked, into `accumulated`."""
+    length, device = residual.shape[0], residual.device
+    if grad is not None:
+        check_vector(function, "grad", grad, FLOATS, length=length, device=device)
+    check_vector(
+        function, "accumulated", accumulated, (torch.float32,), length=length, device=device
+    )
+    check_same_or_disjoint(function, "accumulated", accumulated, "residual", residual)
+
+
 def check_section_shape(function: str, num_elements: Any, k: Any, value_dtype: Any) -> None:
     """Raise unless there is a section of `k` of `num_elements` elements with such values."""
     check_int(function, "num_elements", num_elements, 1, MAX_ELEMENTS)

@@ -135,15 +135,8 @@ def check_one_rank_equals_the_plain_optimizer() -> None:
             assert torch.equal(got, plain)
 
 
-def check_top_k_equals_itself_on_threads() -> None:
-    """Payloads are summed in rank order everywhere, so the transport cannot matter."""
-    model = make_model(bias=False)
-    cases: list[dict[str, Any]] = [
-        {"compression": top_k(0.1)},
-        {"compression": top_k(0.1), "momentum": "dgc", "op": "Sum"},
-        {"compression": top_k(0.1), "clip_norm": 0.5, "backward_passes_per_step": 2},
-        {"compression": top_k(0.1), "groups": 1, "telemetry_every": 2},
-    ]
+def assert_equal_on_threads(model: nn.Module, cases: list[dict[str, Any]]) -> None:
+    """Check that training on these ranks gives the bits of training on threads, for any options."""
     for options in cases:
         passes = options.get("backward_passes_per_step", 1)
         got = train(model, ours(**options), hvd.rank(), passes=passes)
@@ -154,6 +147,18 @@ def check_top_k_equals_itself_on_threads() -> None:
             ),
         )
         assert torch.equal(got, on_threads[hvd.rank()]), options
+
+
+def check_top_k_equals_itself_on_threads() -> None:
+    """Payloads are summed in rank order everywhere, so the transport cannot matter."""
+    model = make_model(bias=False)
+    cases: list[dict[str, Any]] = [
+        {"compression": top_k(0.1)},
+        {"compression": top_k(0.1), "momentum": "dgc", "op": "Sum"},
+        {"compression": top_k(0.1), "clip_norm": 0.5, "backward_passes_per_step": 2},
+        {"compression": top_k(0.1), "groups": 1, "telemetry_every": 2},
+    ]
+    assert_equal_on_threads(model, cases)
 
 
 def check_learning_is_not_lost_by_sparsity() -> None:

@@ -15,7 +15,12 @@ from torch import nn
 
 import horovod_sylvie as hvs
 from tests.programs import optimizer_training as training
-from tests.programs.optimizer_identities import assert_equal_on_all_ranks, ours, stock
+from tests.programs.optimizer_identities import (
+    assert_equal_on_all_ranks,
+    assert_equal_on_threads,
+    ours,
+    stock,
+)
 from tests.programs.optimizer_training import top_k, train
 
 
@@ -61,16 +66,7 @@ def check_two_phase_equals_itself_on_threads() -> None:
         {"compression": two_phase(), "groups": 1, "backward_passes_per_step": 2},
         {"compression": two_phase(residual_units="learning_rate"), "clip_norm": 0.5},
     ]
-    for options in cases:
-        passes = options.get("backward_passes_per_step", 1)
-        got = train(model, ours(**options), hvd.rank(), passes=passes)
-        on_threads = hvs.run_loopback(
-            hvd.size(),
-            lambda comm, options=options, passes=passes: train(
-                model, ours(comm=comm, **options), comm.rank, passes=passes
-            ),
-        )
-        assert torch.equal(got, on_threads[hvd.rank()]), options
+    assert_equal_on_threads(model, cases)
 
 
 def check_two_phase_overflow_on_one_rank_stops_all() -> None:
