@@ -23,14 +23,19 @@ if TYPE_CHECKING:
     from .gradient.outcome import NonFiniteGradientError
     from .gradient.payload import PayloadError
     from .gradient.telemetry import Telemetry
+    from .halo.automatic import Automatic
     from .halo.batch_norm import SynchronizedBatchNorm
+    from .halo.bit_policy import BudgetBits, DegreeBits
     from .halo.codec import Codec, FullPrecision, Half
     from .halo.convert import convert_model
+    from .halo.delta import Delta
+    from .halo.epoch_report import EpochReport
     from .halo.exchange import HaloExchange
     from .halo.gcn_norm import gcn_norm
     from .halo.objective import Evaluation, evaluate, loss_share
     from .halo.packed_codec import Bits, OneBit
     from .halo.plan import HaloPlan
+    from .halo.staleness import BoundedStaleness, Pipelined, Staleness, Synchronous
     from .halo.traffic import Traffic, TrafficLedger
     from .optimizer import DistributedOptimizer
     from .partition.graph import Graph
@@ -41,13 +46,19 @@ if TYPE_CHECKING:
     from .partition.report import PartitionReport
 
 __all__ = [
+    "Automatic",
     "Bits",
+    "BoundedStaleness",
+    "BudgetBits",
     "Codec",
     "CommunicationError",
     "CommunicationTimeout",
     "Communicator",
     "Compression",
+    "DegreeBits",
+    "Delta",
     "DistributedOptimizer",
+    "EpochReport",
     "Evaluation",
     "FullPrecision",
     "Graph",
@@ -63,7 +74,10 @@ __all__ = [
     "PartitionReport",
     "PayloadError",
     "PeerError",
+    "Pipelined",
+    "Staleness",
     "SynchronizedBatchNorm",
+    "Synchronous",
     "Telemetry",
     "Traffic",
     "TrafficLedger",
@@ -84,13 +98,19 @@ __all__ = [
 
 _MODULE_OF: Final = MappingProxyType(
     {
+        "Automatic": "halo.automatic",
         "Bits": "halo.packed_codec",
+        "BoundedStaleness": "halo.staleness",
+        "BudgetBits": "halo.bit_policy",
         "Codec": "halo.codec",
         "CommunicationError": "comm.errors",
         "CommunicationTimeout": "comm.errors",
         "Communicator": "comm.protocol",
         "Compression": "gradient.compression",
+        "DegreeBits": "halo.bit_policy",
+        "Delta": "halo.delta",
         "DistributedOptimizer": "optimizer",
+        "EpochReport": "halo.epoch_report",
         "Evaluation": "halo.objective",
         "FullPrecision": "halo.codec",
         "Graph": "partition.graph",
@@ -106,7 +126,10 @@ _MODULE_OF: Final = MappingProxyType(
         "PartitionReport": "partition.report",
         "PayloadError": "gradient.payload",
         "PeerError": "comm.errors",
+        "Pipelined": "halo.staleness",
+        "Staleness": "halo.staleness",
         "SynchronizedBatchNorm": "halo.batch_norm",
+        "Synchronous": "halo.staleness",
         "Telemetry": "gradient.telemetry",
         "Traffic": "halo.traffic",
         "TrafficLedger": "halo.traffic",

@@ -5,6 +5,7 @@ Shared by the loopback tests (threads) and the programs that run under horovodru
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,16 @@ from horovod_sylvie.partition.loader import load_partition
 from horovod_sylvie.partition.local_partition import Partition
 
 NUM_FEATURES, NUM_CLASSES, HIDDEN = 12, 5, 16
+_LOADING = threading.Lock()
+
+
+def load_in_turn(directory: Path, comm: Communicator) -> Partition:
+    """Load a rank's partition; ranks that are threads do so one after the other.
+
+    NumPy parses headers with `ast`, which in CPython 3.11 can fail in several threads at once.
+    """
+    with _LOADING:
+        return load_partition(directory, comm.rank, comm.size)
 
 
 def make_graph(
@@ -138,7 +149,7 @@ def train_partitioned(
     wrap: Callable[[torch.optim.Optimizer, nn.Module], torch.optim.Optimizer] | None = None,
 ) -> Result:
     """Train one rank's share; the logits are of all nodes, in global order."""
-    part = load_partition(directory, comm.rank, comm.size)
+    part = load_in_turn(directory, comm)
     halo = HaloExchange(part, codec or FullPrecision(), comm=comm)
     convert_model(model, halo)
     optimizer = make_optimizer(optimizer_name, model)

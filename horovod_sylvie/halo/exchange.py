@@ -2,40 +2,51 @@
 
 One exchange is one alltoall of uint8 rows with fixed splits under a stable name, so Horovod's
 response cache always hits. With a codec of width W bytes, rank r sends
-`(P - 1) * ceil(16 / W) + B` rows forward (B boundary rows, a row counted once per receiver) and
-`(P - 1) * ceil(16 / W) + H` rows backward; see [Note: Message format].
+`(P - 1) * ceil(32 / W) + B` rows forward (B boundary rows, a row counted once per receiver) and
+`(P - 1) * ceil(32 / W) + H` rows backward; see [Note: Message format].
 
 The forward and the backward exchange are each other's adjoint: `<extend(x), y>` summed over ranks
 equals `<x, adjoint(y)>` for full precision.
+
+Here: what a layer and an optimizer ask for. Not here: what is sent and kept (`pipeline.py`), how
+rows stand in messages (`format.py`), when they may be old (`staleness.py`).
 
 Shapes: P ranks, I inner rows, H halo rows, B boundary rows, F features.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..comm.agreement import require_agreement
 from ..comm.horovod import HorovodCommunicator
 from ..comm.protocol import Communicator
 from ..partition.local_partition import Partition
-from .codec import Codec, FullPrecision
+from .automatic import Automatic
+from .bit_planner import BitPlanner
+from .bit_policy import BudgetBits, DegreeBits
+from .codec import Codec
+from .delta import Delta
+from .epoch_clock import EpochClock
+from .epoch_report import EpochReport, EpochReporter
+from .exchange_arguments import check_options, check_rows
 from .fetched_input import FetchedInputs
-from .message import FLAG_NONFINITE, Header, check_headers, header_rows, topic_of
+from .formats import Formats
+from .halo_rows import HaloRows
+from .halo_state import HaloParts
 from .packed_codec import OneBit
-from .plan import HaloPlan, MessageLayout, Route
-from .traffic import Direction, TrafficLedger
+from .pipeline import Pipeline
+from .plan import HaloPlan
+from .staleness import Staleness, Synchronous
+from .starter import Starter
+from .traffic import TrafficLedger
+from .transfer import Sender
 
-logger = logging.getLogger(__name__)
-
-_FULL_PRECISION: Final = FullPrecision()
 _ONE_BIT: Final = OneBit()
+_SYNCHRONOUS: Final = Synchronous()
 
 
 class HaloExchange:
@@ -44,16 +55,23 @@ class HaloExchange:
     Attributes:
         partition: This rank's partition.
         plan: Who sends which rows to whom.
-        codec: How features travel in training.
+        codec: How features travel in training, as given.
+        staleness: When rows of the epoch before are used.
+        overlap: Whether layers aggregate interior rows while halo rows are on their way.
+        smaller_side: Whether layers exchange what is behind their linear map, where that is less.
         comm: The communicator.
-        traffic: Bytes sent so far, by layer and direction.
+        parts: What changes from epoch to epoch; for the package's own use.
     """
 
     def __init__(
         self,
         partition: Partition,
-        codec: Codec = _ONE_BIT,
+        codec: Codec | Delta | Automatic = _ONE_BIT,
         *,
+        staleness: Staleness = _SYNCHRONOUS,
+        bits: BudgetBits | DegreeBits | None = None,
+        overlap: bool = True,
+        smaller_side: bool = True,
         comm: Communicator | None = None,
         seed: int = 0,
     ) -> None:
@@ -61,47 +79,102 @@ class HaloExchange:
 
         Args:
             partition: This rank's partition.
-            codec: How features travel in training. Gradients travel by `codec.for_gradients()`;
-                evaluation, and inputs that need no gradient, always in full precision.
+            codec: How features travel in training: a codec; `Delta(codec)`, to send changes; or
+                `Automatic(codec)`, to measure whether the codec pays. Gradients travel by the
+                codec's `for_gradients()`; evaluation, and inputs that need no gradient, always in
+                full precision.
+            staleness: When a layer may compute with the rows of the epoch before.
+            bits: How many bits each row gets, where that is decided row by row; the codec must be
+                `OneBit` then, which says what one bit means. None: the codec's.
+            overlap: Whether a layer aggregates the rows that read no halo row while those are on
+                their way. The result is the same, to the order of summation.
+            smaller_side: Whether GCN, GAT and SAGE layers exchange rows behind their linear map,
+                where those are no wider. The result is the same, to the order of summation, in
+                full precision.
             comm: The communicator; Horovod's world by default.
             seed: Of the stochastic rounding.
 
         Raises:
-            PeerError: The ranks' partitions, codecs or seeds differ.
-            TypeError: `codec` is not a `Codec`, or `seed` no int.
-            ValueError: The partition is not this rank's.
+            PeerError: The ranks' partitions or options differ.
+            TypeError: An argument is of the wrong kind.
+            ValueError: The partition is not this rank's, or options do not go together.
         """
         comm = HorovodCommunicator() if comm is None else comm
-        if not isinstance(codec, Codec):
-            raise TypeError(
-                f"HaloExchange: expected a Codec, such as OneBit(), for 'codec', got {codec!r}."
-            )
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f"HaloExchange: expected an int for 'seed', got {seed!r}.")
+        check_options(codec, staleness, bits, seed)
         if (partition.rank, partition.num_parts) != (comm.rank, comm.size):
             raise ValueError(
                 f"HaloExchange: expected the partition of rank {comm.rank} of {comm.size} for "
                 f"'partition', got that of rank {partition.rank} of {partition.num_parts}. Use "
                 "load_partition(directory, comm.rank, comm.size)."
             )
+        options = f"{codec}, {staleness}, bits {bits}, smaller side {smaller_side}, seed {seed}"
         require_agreement(
             comm,
             "halo exchange options",
-            f"partition {partition.digest[:16]}, {codec}, seed {seed}",
+            f"partition {partition.digest[:16]}, {options}",
             advice="Start every rank with the same partition directory and options.",
         )
         self.partition = partition
-        self.plan = HaloPlan.from_partition(partition)
+        self.plan = plan = HaloPlan.from_partition(partition)
         self.codec = codec
+        self.staleness = staleness
+        self.overlap = overlap
+        self.smaller_side = smaller_side
         self.comm = comm
-        self.traffic = TrafficLedger()
-        self._seed = seed
-        self._layouts: dict[tuple[bool, int], MessageLayout] = {}
-        self._steps: dict[str, int] = {}
-        self._inputs = FetchedInputs(comm.rank)
+        planner = None
+        if bits is not None and comm.size > 1:
+            assert isinstance(codec, OneBit), "check_options has refused others"
+            planner = BitPlanner(comm, partition, plan, codec, bits)
+        clock, sender = EpochClock(), Sender(comm, plan, seed)
+        formats = Formats(plan, codec, planner)
+        self.parts = HaloParts(
+            comm=comm,
+            plan=plan,
+            options=options,
+            clock=clock,
+            sender=sender,
+            formats=formats,
+            pipeline=Pipeline(comm, plan, sender, staleness, clock, formats.of),
+            inputs=FetchedInputs(comm.rank),
+            bits=planner,
+        )
+        self._reporter = EpochReporter(sender.traffic)
+        self._starter = Starter(self.parts, staleness, self.end_epoch)
+        self._agreed = False
+
+    @property
+    def traffic(self) -> TrafficLedger:
+        """Bytes sent so far, by layer and direction."""
+        return self.parts.sender.traffic
+
+    @property
+    def epoch(self) -> int:
+        """Epochs of training that have ended."""
+        return self.parts.clock.epoch
+
+    @property
+    def last_epoch(self) -> EpochReport | None:
+        """What the newest epoch that has ended did; None before the first ends."""
+        return self._reporter.newest
 
     def extend(self, x: Tensor, *, layer: str, training: bool) -> Tensor:
-        """Append the halo rows to a rank's inner rows.
+        """Append the halo rows to a rank's inner rows: `start` and wait.
+
+        Args:
+            x: Inner rows. [I, F], floating point
+            layer: See `start`.
+            training: See `start`.
+
+        Returns:
+            Inner rows, then halo rows by owner. [I + H, F], dtype of `x`
+
+        Raises:
+            See `start`.
+        """
+        return self.start(x, layer=layer, training=training).extended()
+
+    def start(self, x: Tensor, *, layer: str, training: bool) -> HaloRows:
+        """Start the exchange of a rank's inner rows.
 
         Differentiable: the gradients of halo rows travel home and are added to their owners'.
         An input that needs no gradient, such as the features, does not change from step to step:
@@ -112,133 +185,109 @@ class HaloExchange:
             x: Inner rows. [I, F], floating point
             layer: Stable name, the same on every rank. Collective: all ranks call for the same
                 layers in the same order, forward and backward, also those without halo rows.
-            training: Whether this is a training step; then the codec is used. Otherwise, and
-                under `torch.no_grad`, rows travel fresh and in full precision.
+            training: Whether this is a training step; then the codec and the staleness rule are
+                used. Otherwise, and under `torch.no_grad`, rows travel fresh and in full precision.
 
         Returns:
-            Inner rows, then halo rows by owner. [I + H, F], dtype of `x`
+            The rows of this call. Compute with its `x`, and call `finish` or `extended` once.
 
         Raises:
             TypeError: `x` is not a dense tensor.
             ValueError: Wrong shape or dtype, an input that was made under `inference_mode` is given
                 in training, or a peer sent what it should not have.
             FloatingPointError: Rows of some rank cannot be represented; raised on every rank.
+            RuntimeError: Rows of the epoch before are too old.
             CommunicationError: A peer ended or was too slow.
         """
-        self._check(x)
-        fetched = self._inputs.find(x, layer)
-        if fetched is not None:
-            return fetched
-        if torch.is_grad_enabled() and x.requires_grad:
-            codec = self.codec if training else _FULL_PRECISION
-            direction: Direction = "forward" if training else "evaluation"
-            extended: Tensor = _Extend.apply(x, self, layer, direction, codec)  # type: ignore[no-untyped-call]
-            return extended
-        if not (training and torch.is_grad_enabled()):
-            return self._fetch(x, layer, "evaluation", _FULL_PRECISION)
-        self._inputs.check(x, layer)
-        extended = self._fetch(x, layer, "features", _FULL_PRECISION)
-        self._inputs.keep(x, layer, extended)
-        return extended
+        check_rows(x, self.plan.num_inner)
+        if not self._agreed:
+            self.parts.agree_to_go_on()
+            self._agreed = True
+        return self._starter.start(x, layer, training=training)
 
-    def _check(self, x: Tensor) -> None:
-        expected = f"extend: expected floating-point inner rows [{self.plan.num_inner}, F] for 'x'"
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{expected}, got {type(x).__name__}. Give a torch tensor.")
-        if x.layout != torch.strided:
-            raise TypeError(f"{expected}, got layout {x.layout}. Give a dense tensor.")
-        if not x.is_floating_point() or x.dim() != 2 or x.shape[1] == 0:
-            raise ValueError(f"{expected}, got {x.dtype} {tuple(x.shape)}.")
-        if x.shape[0] != self.plan.num_inner:
-            raise ValueError(
-                f"{expected}, got {x.shape[0]} rows. Give the rows of the inner nodes only, in the "
-                "partition's order."
-            )
+    def fetched(self, x: Tensor, *, layer: str) -> Tensor | None:
+        """Return the rows that are kept for a layer, or None where `x` is another input.
 
-    def _fetch(self, x: Tensor, layer: str, direction: Direction, codec: Codec) -> Tensor:
-        extended = x.new_empty((self.plan.num_inner + self.plan.num_halo, x.shape[1]))
-        extended[: self.plan.num_inner] = x.detach()
-        halo = extended[self.plan.num_inner :]
-        self._move(extended[: self.plan.num_inner], layer, direction, codec, out=halo)
-        return extended
+        Args:
+            x: Inner rows. [I, F]
+            layer: Name of the layer.
 
-    def _return_gradients(self, gradient: Tensor, layer: str, codec: Codec) -> Tensor:
-        """Send the gradients of halo rows home; return the inner rows' sums. [I, F]."""
-        inner, halo = gradient[: self.plan.num_inner], gradient[self.plan.num_inner :]
-        boundary = gradient.new_empty((len(self.plan.send_index), gradient.shape[1]))
-        self._move(halo.contiguous(), layer, "backward", codec, out=boundary)
-        # Rows arrive in rank order, so the order of summation, and its rounding, never changes.
-        return inner.clone().index_add_(0, self.plan.send_index, boundary)
+        Returns:
+            Inner rows, then halo rows, [I + H, F]; or None.
+        """
+        return self.parts.inputs.find(x, layer)
 
-    def _move(
-        self, rows: Tensor, layer: str, direction: Direction, codec: Codec, *, out: Tensor
-    ) -> None:
-        """Encode rows, exchange them, and decode what arrives into `out`."""
-        if self.comm.size == 1:
+    def end_epoch(self) -> None:
+        """End a training epoch; `DistributedOptimizer(halo=...)` does so in `step()`.
+
+        Without it, a forward pass that follows a backward pass begins the next epoch.
+
+        Note:
+            Collective in the epochs in which bits are planned, or a codec's trial ends.
+        """
+        parts = self.parts
+        if not parts.clock.is_running:
             return
-        route = self.plan.backward if direction == "backward" else self.plan.forward
-        name = f"sylvie.halo.{layer}.{direction}"
-        width = codec.row_bytes(rows.shape[1], rows.dtype)
-        layout = self._layout(route, header_rows(width))
-        step = self._steps.get(name, 0)
-        self._steps[name] = step + 1
-        messages, nonfinite = codec.encode(rows, route, layout, self._key(name, step))
-        topic = topic_of(self.plan.digest, name, width, rows.dtype)
-        header = Header(codec.identifier, topic, step, FLAG_NONFINITE if nonfinite else 0)
-        messages[layout.send_header_slots] = header.to_rows(width).to(messages.device)
-        handle = self.comm.alltoall(messages, layout.send_splits, layout.recv_splits, name=name)
-        self._count(route, layer, direction, rows, messages.numel())
-        received = handle.wait()
-        peers = [peer for peer in range(self.comm.size) if peer != self.comm.rank]
-        bad = check_headers(received[layout.recv_header_slots], header, peers, name)
-        if nonfinite or bad:
-            raise FloatingPointError(
-                f"rank {self.comm.rank}: '{name}': the rows of rank "
-                f"{', '.join(map(str, sorted([*bad, *([self.comm.rank] * nonfinite)])))} hold Inf, "
-                f"NaN or values beyond the range of {codec}. Nothing of this exchange was used. "
-                "Look for a diverging loss or a too large learning rate; FullPrecision() passes "
-                "such values on."
-            )
-        codec.decode(received, layout, out)
+        epoch_s = parts.clock.elapsed_s()
+        uses = parts.pipeline.end_epoch()
+        self._reporter.end(self.epoch, uses)
+        if parts.bits is not None:
+            parts.bits.end_epoch(self.epoch, list(uses))
+        parts.formats.end_epoch(self.comm, epoch_s)
+        parts.clock.end_epoch()
 
-    def _layout(self, route: Route, num_header_rows: int) -> MessageLayout:
-        key = (route is self.plan.backward, num_header_rows)
-        if key not in self._layouts:
-            self._layouts[key] = MessageLayout.of(route, num_header_rows)
-        return self._layouts[key]
+    def record_loss(self, loss: Tensor) -> None:
+        """Tell the loss of this epoch, by which `DegreeBits(adapt=True)` chooses bits.
 
-    def _key(self, name: str, step: int) -> int:
-        text = f"{self._seed}|{self.comm.rank}|{name}|{step}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+        Args:
+            loss: This rank's share, as from `loss_share`; shares of all ranks are added. A scalar.
 
-    def _count(
-        self, route: Route, layer: str, direction: Direction, rows: Tensor, bytes_sent: int
-    ) -> None:
-        width = _FULL_PRECISION.row_bytes(rows.shape[1], rows.dtype)
-        full_rows = sum(route.send_splits) + (self.comm.size - 1) * header_rows(width)
-        self.traffic.record(layer, direction, bytes_sent, full_rows * width)
-        logger.debug(
-            "r%d | %s %s -> %d rows %d bytes",
-            self.comm.rank,
-            layer,
-            direction,
-            sum(route.send_splits),
-            bytes_sent,
-        )
+        Note:
+            Collective where the option needs it: one allreduce of 8 bytes. Otherwise nothing.
+        """
+        if self.parts.bits is not None:
+            self.parts.bits.record_loss(loss)
 
+    def drain(self) -> None:
+        """Wait for every exchange that is in flight, for instance at the end of training.
 
-class _Extend(torch.autograd.Function):
-    """The differentiable exchange: forward along the plan, backward against it."""
+        Rows that arrive are kept: training may go on. All ranks call it at the same point.
+        """
+        self.parts.pipeline.drain()
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, halo: HaloExchange, layer: str, direction: Direction, codec: Codec
-    ) -> Tensor:
-        ctx.halo, ctx.layer, ctx.codec = halo, layer, codec.for_gradients()
-        return halo._fetch(x, layer, direction, codec)
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold, of this rank: rows, epoch, plan of bits.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        returned = ctx.halo._return_gradients(gradient, ctx.layer, ctx.codec)
-        return returned, None, None, None, None
+        Waits for what is in flight. Call it between two epochs. Each rank saves its own.
+        """
+        return self.parts.save()
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raise a ValueError unless `load_state_dict` can take over a state."""
+        self.parts.check(state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned. All ranks load before the next exchange.
+
+        A rank's own state, of the same partition and options, is taken over whole; training goes
+        on as if it had not stopped. Of any other, the epoch and what all ranks share is, and rows
+        are exchanged anew.
+
+        Args:
+            state: What `state_dict` returned.
+
+        Raises:
+            ValueError: It does not fit; nothing is changed then.
+        """
+        self.parts.check(state)
+        self.parts.load(state)
+        self._agreed = False
+
+    def report(self) -> dict[str, float]:
+        """Return what training has sent since the start, on this rank, by name."""
+        traffic = self.traffic.total("forward", "backward")
+        return {
+            "halo_epochs": float(self.epoch),
+            "halo_bytes_sent": float(traffic.bytes_sent),
+            "halo_bytes_full_precision": float(traffic.bytes_full_precision),
+        }

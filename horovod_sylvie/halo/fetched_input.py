@@ -107,3 +107,7 @@ class FetchedInputs:
             extended: `x` and its halo rows. [I + H, F]
         """
         self._inputs[layer] = FetchedInput(x, x._version, extended, extended._version)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._inputs.clear()

@@ -12,9 +12,9 @@ from torch import Tensor
 from horovod_sylvie.comm.loopback import LoopbackCommunicator, run_loopback
 from horovod_sylvie.comm.protocol import Handle
 from horovod_sylvie.partition.graph import Graph
-from horovod_sylvie.partition.loader import load_partition
 from horovod_sylvie.partition.local_partition import Partition
 from horovod_sylvie.partition.partitioner import partition_graph
+from tests.reference_training import load_in_turn
 
 Result = TypeVar("Result")
 
@@ -30,9 +30,7 @@ def run_on_partitions(
     """Partition a graph, and call `body` with each rank's communicator and partition."""
     directory = folder / f"parts-{method}-{size}"
     partition_graph(graph, directory, size, method=method)
-    return run_loopback(
-        size, lambda comm: body(comm, load_partition(directory, comm.rank, comm.size))
-    )
+    return run_loopback(size, lambda comm: body(comm, load_in_turn(directory, comm)))
 
 
 def small_graph(

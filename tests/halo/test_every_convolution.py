@@ -17,9 +17,8 @@ from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.partition.graph import Graph
-from horovod_sylvie.partition.loader import load_partition
 from horovod_sylvie.partition.partitioner import partition_graph
-from tests.reference_training import gather_rows
+from tests.reference_training import gather_rows, load_in_turn
 
 F = 8  # input features
 C = 6  # output features
@@ -157,7 +156,7 @@ def test_convolution_on_partition_equals_whole_graph(tmp_path: Path, name: str) 
     partition_graph(graph, tmp_path / "parts", 3, method="random")
 
     def body(comm: LoopbackCommunicator) -> None:
-        part = load_partition(tmp_path / "parts", comm.rank, comm.size)
+        part = load_in_turn(tmp_path / "parts", comm)
         model = copies[comm.rank]
         convert_model(model, HaloExchange(part, FullPrecision(), comm=comm))
         out = model(part.x, part.edge_index, part.edge_weight, part.edge_attr)
@@ -186,7 +185,7 @@ def test_convolution_that_would_be_wrong_is_refused(tmp_path: Path, name: str) -
     partition_graph(make_graph(), tmp_path / "parts", 1)
 
     def body(comm: LoopbackCommunicator) -> None:
-        part = load_partition(tmp_path / "parts", comm.rank, comm.size)
+        part = load_in_turn(tmp_path / "parts", comm)
         halo = HaloExchange(part, FullPrecision(), comm=comm)
         with pytest.raises(TypeError, match=f"'0' \\({name}\\): .*{reason}"):
             convert_model(nn.Sequential(convolution), halo)

@@ -190,21 +190,21 @@ def flip(row: int, byte: int, bit: int) -> Callable[[str, Tensor], None]:
     return damage
 
 
-# With 6 bytes a row, 3 rows hold the header; row 3 is the first of rank 0's rows.
+# With 6 bytes a row, 6 rows hold the header; row 6 is the first of rank 0's rows.
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
         (flip(0, 0, 3), "'sylvie.halo.conv.forward': expected magic b'HVSM' .* from rank 0"),
-        (flip(0, 4, 0), "expected version 1 in the message header, got 0 from rank 0"),
+        (flip(0, 4, 0), "expected version 2 in the message header, got 3 from rank 0"),
         (flip(1, 0, 1), "expected codec 513 in the message header, got 515 from rank 0"),
         (flip(1, 2, 0), "expected topic .* from rank 0"),
         (flip(2, 1, 0), "expected step 0 .* got 256 from rank 0"),
-        (flip(2, 5, 0), "expected zeros in the unused bits .* from rank 0"),
-        (lambda name, rows: rows[3, 0:4].fill_(0xFF), "unpack_rows: .* corrupt row 3"),
-        (flip(3, 5, 7), "unpack_rows: .* corrupt row 3"),
+        (flip(0, 5, 7), "expected zeros in the unused bits .* from rank 0"),
+        (lambda name, rows: rows[6, 0:4].fill_(0xFF), "unpack_rows: .* corrupt row 6"),
+        (flip(6, 5, 7), "unpack_rows: .* corrupt row 6"),
         (
-            lambda name, rows: rows[3].copy_(torch.tensor([0, 0, 0xC0, 0x7F, 0, 0])),
-            "decode: expected finite rows .* got row 3 marked as Inf or NaN",
+            lambda name, rows: rows[6].copy_(torch.tensor([0, 0, 0xC0, 0x7F, 0, 0])),
+            "decode: expected finite rows .* got row 6 marked as Inf or NaN",
         ),
     ],
     ids=[
@@ -213,7 +213,7 @@ def flip(row: int, byte: int, bit: int) -> Callable[[str, Tensor], None]:
         "codec",
         "topic",
         "step",
-        "padding",
+        "flags",
         "row header",
         "unused bit",
         "not finite",
@@ -246,8 +246,10 @@ def test_ranks_at_different_steps_raise(tmp_path: Path) -> None:
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
         halo = HaloExchange(part, comm=comm)
         x = torch.ones(part.num_inner, F, requires_grad=True)
+        halo.extend(x, layer="other", training=True)  # the ranks agree to go on
         if comm.rank == 1:
-            halo._steps["sylvie.halo.conv.forward"] = 5  # as after steps that rank 0 did not make
+            # as after steps that rank 0 did not make
+            halo.parts.sender.steps["sylvie.halo.conv.forward"] = 5
         with pytest.raises(
             ValueError, match=f"expected step {5 * comm.rank} .* got {5 - 5 * comm.rank}"
         ):

@@ -18,9 +18,8 @@ from horovod_sylvie.comm.loopback import LoopbackCommunicator, run_loopback
 from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
-from horovod_sylvie.partition.loader import load_partition
 from horovod_sylvie.partition.partitioner import partition_graph
-from tests.reference_training import NUM_FEATURES, gather_rows, make_graph
+from tests.reference_training import NUM_FEATURES, gather_rows, load_in_turn, make_graph
 
 
 class Linear(MessagePassing):
@@ -96,7 +95,7 @@ def on_ranks(tmp_path: Path, body, num_ranks: int = 3) -> None:
     partition_graph(make_graph(), tmp_path / "parts", num_ranks)
 
     def run(comm: LoopbackCommunicator) -> None:
-        part = load_partition(tmp_path / "parts", comm.rank, comm.size)
+        part = load_in_turn(tmp_path / "parts", comm)
         body(comm, part, HaloExchange(part, FullPrecision(), comm=comm))
 
     run_loopback(num_ranks, run)
