@@ -2,7 +2,7 @@
 
 Any model built of `MessagePassing` layers keeps its class, its parameters and its state-dict keys:
 each convolution gets a hook that appends halo rows to its input and one that keeps the inner rows
-of its output. In between, the layer runs unchanged on local edges.
+of its output. In between, the layer runs unchanged on local edges, in one call or in two.
 
 Shapes: I inner rows, H halo rows.
 """
@@ -23,6 +23,7 @@ from .exchange import HaloExchange
 from .gcn_norm import gcn_norm
 from .hook import HaloHook, is_bipartite
 from .refusals import inner_refusal, refusal
+from .subgraphs import SplitGraphs
 
 
 def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
@@ -64,10 +65,11 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
     def norm_of(improved: bool, add_self_loops: bool) -> tuple[Tensor, Tensor]:
         return gcn_norm(halo.partition, improved=improved, add_self_loops=add_self_loops)
 
+    splits = SplitGraphs(halo.plan.num_inner, halo.plan.num_halo)
     for name, convolution in convolutions.items():
-        hook = HaloHook(convolution, halo, name, norm_of)
+        hook = HaloHook(convolution, halo, name, norm_of, splits)
         convolution.register_forward_pre_hook(hook.before, with_kwargs=True)
-        convolution.register_forward_hook(hook.after)
+        convolution.register_forward_hook(hook.after, always_call=True)
         convolution.register_propagate_forward_pre_hook(hook.count_propagation)
     return _with_synchronized_batch_norm(model, halo)
 

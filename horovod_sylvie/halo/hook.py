@@ -1,5 +1,16 @@
 """The hooks that make one convolution run on [inner; halo] rows.
 
+The convolution is called once, as the user calls it; or twice, where rows that need no halo row
+can be computed while the halo rows travel:
+
+1. The pre-hook sends boundary rows: of the input, or of the input times the first weight.
+2. It calls the convolution for the interior rows, and only then waits for the halo rows.
+3. The call that the hooks surround computes the marginal rows.
+4. The hook behind it puts both in the order of the inner rows.
+
+Autograd goes the other way: it runs what was computed last first. So the gradients of halo rows
+leave before the gradients of the interior are computed.
+
 Shapes: I inner rows, H halo rows.
 """
 
@@ -15,8 +26,12 @@ from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, MessagePas
 
 from ..comm.agreement import together
 from .exchange import HaloExchange
+from .halo_rows import HaloRows
 from .locality import check_locality, is_known
+from .overlap import PER_EDGE, asks_for_rows_only, is_watched, may_split, narrowed
 from .refusals import hops_allowed
+from .smaller_side import forget_applied, prepare_smaller_side, smaller_side
+from .subgraphs import SplitGraph, SplitGraphs
 
 # These take (source rows, target rows), compute for targets only, and apply nothing to sources
 # that they would not apply anyway; the others compute halo rows too, which are then dropped.
@@ -32,25 +47,32 @@ class HaloHook:
         halo: HaloExchange,
         layer: str,
         norm_of: Callable[[bool, bool], tuple[Tensor, Tensor]],
+        splits: SplitGraphs,
     ) -> None:
-        """Take over the normalisation of a `GCNConv`.
+        """Take over the normalisation of a `GCNConv`, and a first linear layer's weight.
 
         Args:
             convolution: The convolution.
             halo: This rank's halo exchange.
             layer: Stable name, the same on every rank.
             norm_of: Returns edges and weights for (improved, add_self_loops).
+            splits: Splits edges; the model's layers share it.
         """
         self._halo = halo
         self._layer = layer
+        self._splits = splits
         self._bipartite = is_bipartite(convolution)
         self._signature = inspect.signature(type(convolution).forward)
         self._num_propagations = 0
         self._proven = is_known(convolution) or self._bipartite
+        self._may_split = may_split(convolution)
+        self._interior: tuple[SplitGraph, Tensor] | None = None  # between the hooks of a call
         self._norm: tuple[Tensor, Tensor] | None = None
         if isinstance(convolution, GCNConv) and convolution.normalize:
             self._norm = norm_of(convolution.improved, convolution.add_self_loops)
             convolution.normalize = False
+        if halo.smaller_side:
+            prepare_smaller_side(convolution)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HaloHook:
         """Share: a copy of a model is of the same partition."""
@@ -59,41 +81,44 @@ class HaloHook:
     def before(
         self, convolution: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Append halo rows to `x`."""
+        """Give the convolution halo rows; compute the interior while they travel."""
+        self._forget_call(convolution)  # one that was interrupted
         given = dict(self._signature.bind(convolution, *args, **kwargs).arguments)
         del given[next(iter(given))]  # self
         self._check(given)
         x = given["x"]
-        extended = self._halo.extend(x, layer=self._layer, training=convolution.training)
-        given["x"] = (extended, x) if self._bipartite else extended
         if self._norm is not None:
             self._check_norm_arguments(given)
             given["edge_index"], weight = self._norm
             given["edge_weight"] = weight.to(x.dtype)
+        product = self._product(convolution, x)
+        rows = self._halo.start(
+            x if product is None else product, layer=self._layer, training=convolution.training
+        )
+        own = rows.x if product is None else x  # what target rows are made of
+        split = self._split(convolution, given, rows)
+        if split is not None:
+            interior, marginal = self._parts_of(split, rows.x, own)
+            if self._computes_interior(convolution, given, split, interior):
+                nodes = torch.cat([marginal[0], rows.finish()])
+                self._num_propagations = 0
+                return (), narrowed(given, split.marginal, (nodes, *marginal[1:]))
+        extended = rows.extended()
+        given["x"] = (extended, own) if self._bipartite else extended
         if not self._proven:
             self._prove(convolution, given)
         self._num_propagations = 0
         return (), given
 
-    def _prove(self, convolution: MessagePassing, given: dict[str, Any]) -> None:
-        """Try a user's convolution once. All ranks do so at its first call, and agree."""
-
-        def call(arguments: dict[str, Any]) -> Any:
-            self._num_propagations = 0
-            return type(convolution).forward(convolution, **arguments)
-
-        with together(self._halo.comm, f"checking the convolution '{self._layer}'"):
-            check_locality(
-                convolution,
-                call,
-                given,
-                num_inner=self._halo.plan.num_inner,
-                layer=self._layer,
-            )
-        self._proven = True
-
     def after(self, convolution: MessagePassing, args: tuple[Any, ...], output: Any) -> Any:
-        """Keep the inner rows."""
+        """Return the inner rows. Also called where the call failed, with None for `output`."""
+        interior = self._interior
+        self._forget_call(convolution)
+        if output is None:
+            return None
+        if interior is not None:
+            split, rows = interior
+            return split.join(rows, output)
         if self._bipartite:
             return output
         if isinstance(output, tuple):  # (rows, (edges, attention)), as attention layers return
@@ -109,6 +134,79 @@ class HaloHook:
                 "call. The second hop would read halo rows that were not exchanged. Use one "
                 "single-hop convolution per hop."
             )
+
+    def _forget_call(self, convolution: MessagePassing) -> None:
+        self._interior = None
+        forget_applied(convolution)
+
+    def _call(self, convolution: MessagePassing, arguments: dict[str, Any]) -> Any:
+        """Call the convolution past its hooks."""
+        self._num_propagations = 0
+        return type(convolution).forward(convolution, **arguments)
+
+    def _product(self, convolution: MessagePassing, x: Tensor) -> Tensor | None:
+        """Return what should travel instead of `x`, or None."""
+        linear = smaller_side(convolution) if self._halo.smaller_side else None
+        if linear is None:
+            return None
+        is_training_step = convolution.training and torch.is_grad_enabled()
+        if is_training_step and not x.requires_grad:
+            return None  # its halo rows are fetched once; those of a product change with the weight
+        if self._halo.fetched(x, layer=self._layer) is not None:
+            return None
+        linear.applied = True
+        return linear.apply_weight(x)
+
+    def _split(
+        self, convolution: MessagePassing, given: dict[str, Any], rows: HaloRows
+    ) -> SplitGraph | None:
+        """Return both parts of the edges, or None where one call serves better."""
+        if not (self._halo.overlap and self._may_split and self._proven) or rows.is_ready:
+            return None
+        if is_watched(convolution) or not asks_for_rows_only(given):
+            return None
+        return self._splits.find(given["edge_index"])
+
+    def _parts_of(
+        self, split: SplitGraph, x: Tensor, own: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Return the rows that each part reads, and those of its targets where it takes pairs."""
+        interior, marginal = split.nodes(x)
+        if not self._bipartite:
+            return (interior,), (marginal,)
+        early, late = split.targets(own)
+        return (interior, early), (marginal, late)
+
+    def _computes_interior(
+        self,
+        convolution: MessagePassing,
+        given: dict[str, Any],
+        split: SplitGraph,
+        x: tuple[Tensor, ...],
+    ) -> bool:
+        """Compute the interior rows; return False if the convolution returns something else."""
+        output = self._call(convolution, narrowed(given, split.interior, x))
+        if not isinstance(output, Tensor):
+            self._may_split = False
+            return False
+        self._interior = (split, output)
+        return True
+
+    def _prove(self, convolution: MessagePassing, given: dict[str, Any]) -> None:
+        """Try a user's convolution once. All ranks do so at its first call, and agree."""
+        kept = dict(vars(convolution))
+        with together(self._halo.comm, f"checking the convolution '{self._layer}'"):
+            check_locality(
+                convolution,
+                lambda arguments: self._call(convolution, arguments),
+                given,
+                num_inner=self._halo.plan.num_inner,
+                layer=self._layer,
+            )
+        self._proven = True
+        now = vars(convolution)
+        if kept.keys() != now.keys() or any(now[name] is not kept[name] for name in kept):
+            self._may_split = False  # it keeps something of a call: that must be of all rows
 
     def _check(self, given: dict[str, Any]) -> None:
         x = given.get("x")
@@ -129,7 +227,7 @@ class HaloHook:
                 continue
             if name == "size":
                 raise ValueError(f"'{self._layer}': expected None for 'size', got {value}.")
-            if name not in ("edge_weight", "edge_attr", "edge_type"):
+            if name not in PER_EDGE:
                 raise ValueError(
                     f"'{self._layer}': expected None for '{name}', got {type(value).__name__}; "
                     f"only 'x' is given halo rows ({num_inner} inner rows here)."
