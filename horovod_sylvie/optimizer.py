@@ -14,7 +14,6 @@ from torch import Tensor
 from .comm.elastic import register_elastic_handler
 from .comm.horovod import HorovodCommunicator
 from .comm.protocol import Communicator
-from .comm.reduce_ops import reduce_op_name
 from .gradient.clipping import clip_local
 from .gradient.compression import Compression, Lags, check_compression
 from .gradient.control import OptimizerControl
@@ -27,6 +26,14 @@ from .gradient.options import ExchangeOptions
 from .gradient.parameter import ExchangedParameter, exchanged_parameters
 from .gradient.reduction import Reduction
 from .gradient.wrapped_optimizer import WrappedOptimizer, check_passes, wrapped_class
+from .halo.exchange import HaloExchange
+from .optimizer_arguments import (
+    check_halo,
+    check_limits,
+    check_optimizer,
+    check_scaler,
+    checked_op,
+)
 
 
 def DistributedOptimizer(  # noqa: N802  # Horovod's name
@@ -46,6 +53,7 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
     scaler: Any = None,
     uneven_batches: bool = False,
     telemetry_every: int = 0,
+    halo: HaloExchange | None = None,
     comm: Communicator | None = None,
 ) -> Any:
     """Wrap an optimizer so that gradients are reduced over all ranks before each step.
@@ -78,6 +86,12 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             overflow on any rank makes all ranks skip, and `scaler.step(optimizer)` is enough.
         uneven_batches: Ranks may run out of batches at different steps, and then call `join()`.
         telemetry_every: Sample compression error every so many steps; 0 for never.
+        halo: The halo exchange of a model that trains on a partitioned graph. The optimizer then
+            owns both kinds of traffic: gradients start at the end of backward, so that no halo
+            row waits behind one, and without `compression` and `groups` they travel in one
+            message; halo gradients that nobody waits for yet go behind them; `step()` ends the
+            halo's epoch; and `state_dict()` and `telemetry()` hold both. `op` must be Sum:
+            `loss_share` divides by the training nodes of the whole graph.
         comm: What to communicate through, instead of Horovod; for tests and other transports.
 
     Returns:
@@ -94,10 +108,10 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
         Not collective. The first step checks that all ranks run the same plan.
     """
     name = "DistributedOptimizer"
-    _check_optimizer(optimizer)
+    check_optimizer(optimizer)
     check_compression(name, compression)
     check_passes(name, backward_passes_per_step)
-    op_name = _checked_op(op, gradient_predivide_factor)
+    op_name = checked_op(op, gradient_predivide_factor)
     if num_groups:
         warnings.warn(
             "Parameter `num_groups` has been replaced by `groups`.",
@@ -110,10 +124,13 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             f"{name}: expected no 'groups' with Compression.lags, which decides by itself what "
             f"travels together, got {groups!r}. Leave them out, or use Compression.topk."
         )
-    _check_limits(clip_norm, telemetry_every, momentum)
-    _check_scaler(scaler)
+    check_limits(clip_norm, telemetry_every, momentum)
+    check_scaler(scaler)
+    check_halo(halo, op_name, process_set)
     named = check_named_parameters(optimizer.param_groups, named_parameters)
     participates = process_set is None or bool(process_set.included())
+    if comm is None and halo is not None:
+        comm = halo.comm
     if comm is None and participates:
         comm = HorovodCommunicator(process_set=process_set)
     elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
@@ -128,6 +145,7 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
         momentum=_taken(optimizer) if momentum == "dgc" and is_active else MappingProxyType({}),
         scaler=scaler,
         telemetry_every=telemetry_every,
+        yields=halo is not None,
     )
     parameters = exchanged_parameters(named)
     exchange = None
@@ -139,7 +157,10 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             passes=backward_passes_per_step,
             rate_of=_rate_of(optimizer),
             hyperparameters=lambda: read_numbers(optimizer.param_groups),
+            after_submission=(lambda: None) if halo is None else halo.parts.pipeline.release,
         )
+        if halo is not None:
+            halo.parts.pipeline.holds_gradients = True
     control = OptimizerControl(
         exchange,
         named=named,
@@ -147,7 +168,7 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
         clip_local=lambda: _clip_here(parameters, options),
         renew=lambda old, force: _renewed(old, force, process_set),
     )
-    wrapped = wrapped_class(type(optimizer))(optimizer, control)
+    wrapped = wrapped_class(type(optimizer))(optimizer, control, halo)
     if scaler is not None:
         synchronize_before_unscaling(scaler, wrapped)
     if elastic:
@@ -157,76 +178,6 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
             lambda each: each._hvs_control.go_back(),
         )
     return wrapped
-
-
-def _check_optimizer(optimizer: Any) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(
-            "DistributedOptimizer: expected a torch.optim.Optimizer for 'optimizer', got "
-            f"{type(optimizer).__name__}."
-        )
-    # Horovod's own wrapped classes carry this name too
-    if type(optimizer).__module__ == "horovod.torch.optimizer":
-        raise ValueError(
-            "DistributedOptimizer: expected an optimizer that is not distributed yet for "
-            "'optimizer', got one that is. Its gradients would be reduced twice: wrap the torch "
-            "optimizer itself, once."
-        )
-
-
-def _checked_op(op: Any, predivide_factor: float) -> Literal["Average", "Sum"]:
-    op_name = reduce_op_name(op)
-    if op_name == "Adasum":
-        raise NotImplementedError(
-            "DistributedOptimizer: Adasum combines whole gradients pair by pair inside Horovod; "
-            "neither a compressed nor a residual form of it exists. Use "
-            "hvd.DistributedOptimizer(optimizer, op=hvd.Adasum)."
-        )
-    if op_name == "Average":
-        if not predivide_factor > 0:
-            raise ValueError(
-                "DistributedOptimizer: expected a positive number for "
-                f"'gradient_predivide_factor', got {predivide_factor!r}."
-            )
-        return "Average"
-    if op_name == "Sum":
-        if predivide_factor != 1.0:
-            raise ValueError(
-                "DistributedOptimizer: gradient_predivide_factor is not supported with op != "
-                f"Average, got {predivide_factor!r}. A sum is not divided."
-            )
-        return "Sum"
-    raise ValueError(
-        f"DistributedOptimizer: expected hvd.Average or hvd.Sum for 'op', got {op_name}."
-    )
-
-
-def _check_limits(clip_norm: Any, telemetry_every: Any, momentum: Any) -> None:
-    is_number = isinstance(clip_norm, (int, float)) and not isinstance(clip_norm, bool)
-    if clip_norm is not None and not (is_number and clip_norm > 0):
-        raise ValueError(
-            f"DistributedOptimizer: expected a positive number or None for 'clip_norm', got "
-            f"{clip_norm!r}."
-        )
-    is_count = isinstance(telemetry_every, int) and not isinstance(telemetry_every, bool)
-    if not is_count or telemetry_every < 0:
-        raise ValueError(
-            "DistributedOptimizer: expected a number of steps from 0 for 'telemetry_every', got "
-            f"{telemetry_every!r}."
-        )
-    if momentum not in {"post", "dgc"}:
-        raise ValueError(
-            f"DistributedOptimizer: expected 'post' or 'dgc' for 'momentum', got {momentum!r}."
-        )
-
-
-def _check_scaler(scaler: Any) -> None:
-    needed = ("unscale_", "get_scale", "is_enabled")
-    if scaler is not None and not all(callable(getattr(scaler, each, None)) for each in needed):
-        raise TypeError(
-            "DistributedOptimizer: expected a torch.amp.GradScaler or None for 'scaler', got "
-            f"{type(scaler).__name__}."
-        )
 
 
 def _taken(optimizer: torch.optim.Optimizer) -> MappingProxyType[int, MomentumOptions]:

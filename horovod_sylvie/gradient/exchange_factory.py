@@ -69,7 +69,13 @@ class ExchangeFactory:
         by_row = {id(parameter) for parameter in sparse}
         dense = [parameter for parameter in parameters if id(parameter) not in by_row]
         plan = self.plan if comm.size > 1 else None
-        groups = make_groups(dense, self._options.compression, self._options.groups, plan)
+        groups = make_groups(
+            dense,
+            self._options.compression,
+            self._options.groups,
+            plan,
+            in_one=self._options.yields,
+        )
         for group in groups:
             if group.kind != "two-phase" or comm.size == 1:
                 self._take_home(group.parameters)

@@ -2,8 +2,8 @@
 
 A group's exchange starts in the hook of its last gradient. Three things make it start at the end
 of backward instead, on every rank alike: the first step after the ranks were (re)built, in which
-they first check that they run the same plan; clipping by the norm of the whole gradient; and
-parameters without a gradient.
+they first check that they run the same plan; clipping by the norm of the whole gradient; other
+traffic that goes first; and parameters without a gradient.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from .telemetry import LayerSample, sample_layers
 
 
 class GradientExchange:
-    """Exchanges the gradients of a set of parameters, step by step.
-
-    Invariant: between steps nothing is in flight, and every residual is finite.
+    """Exchanges gradients step by step; between steps nothing is in flight, residuals are finite.
 
     Args:
         comm: The communicator.
@@ -40,6 +38,7 @@ class GradientExchange:
         passes: Backward passes per step.
         rate_of: Gives a parameter's learning rate.
         hyperparameters: Gives the numbers that a rank without batches must follow.
+        after_submission: Called in each step when every group is on its way: what goes behind.
     """
 
     def __init__(
@@ -51,6 +50,7 @@ class GradientExchange:
         passes: int,
         rate_of: Callable[[ExchangedParameter], float],
         hyperparameters: Callable[[], Sequence[float]],
+        after_submission: Callable[[], None] = lambda: None,
     ) -> None:
         self.comm = comm
         self.options = options
@@ -63,8 +63,9 @@ class GradientExchange:
         self.samples: dict[str, LayerSample] = {}
         self.adaptive: AdaptivePlan | None = None
         if options.lags is not None:
-            self.adaptive = AdaptivePlan(options.lags, starts_late=options.clip_norm is not None)
+            self.adaptive = AdaptivePlan(options.lags, starts_late=options.starts_late)
         self._hyperparameters = hyperparameters
+        self._after_submission = after_submission
         self._frozen: list[ExchangedParameter] = []
         self._kinds = GradientKinds(sparse_as_dense=options.sparse_as_dense)
         self._progress = GroupProgress([])
@@ -172,6 +173,7 @@ class GradientExchange:
         for exchange in self.exchanges:
             if exchange not in self._started:
                 self._start(exchange, step)
+        self._after_submission()
         for exchange in self._started:
             exchange.proceed()
         refuses = self.options.sparse is not None
@@ -228,7 +230,7 @@ class GradientExchange:
                     self._start(exchange, self._step())
 
     def _starts_in_backward(self, exchange: Exchange) -> bool:
-        late = isinstance(exchange, SparseRowsExchange) or self.options.clip_norm is not None
+        late = isinstance(exchange, SparseRowsExchange) or self.options.starts_late
         return self._agreed and not late and not self.comm.ranks_changed()
 
     def _start(self, exchange: Exchange, step: Step) -> None:

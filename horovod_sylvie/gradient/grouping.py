@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from ..planning.plan import FUSED_ELEMENTS, ExchangeKind, Plan, PlannedGroup
-from .compression import BFloat16, Lags, TopK, can_be_sparse
+from .compression import BFloat16, Compression, Lags, TopK, can_be_sparse
 from .parameter import ExchangedParameter
 
 GroupKind = Literal["allreduce", "fused", "bf16", "topk", "two-phase"]
@@ -50,6 +50,8 @@ def make_groups(
     compression: object,
     groups: Groups,
     plan: Plan | None = None,
+    *,
+    in_one: bool = False,
 ) -> list[Group]:
     """Form the groups of a model.
 
@@ -59,6 +61,8 @@ def make_groups(
         groups: A number of groups, or the names of each group's parameters (those not named stand
             alone), or None for what fits the compression.
         plan: Of a policy whose densities adapt; None before it has one.
+        in_one: Whether, without compression and `groups`, all parameters travel in one message
+            (for each device, and double precision by itself).
 
     Returns:
         Every parameter in exactly one group, the groups in the order of their last parameters'
@@ -71,6 +75,8 @@ def make_groups(
         made = list(_planned_groups(parameters, plan, compression))
     elif isinstance(compression, BFloat16):
         made = list(_fused_groups(parameters, wanted, "bf16"))
+    elif in_one and wanted is None and compression is Compression.none:
+        made = [_fused("fused", each) for each in _by_kind(parameters).values()]
     else:
         members = wanted if wanted is not None else [(parameter,) for parameter in parameters]
         made = [Group("allreduce", each[0].name, tuple(each)) for each in members]
@@ -177,11 +183,7 @@ def _fused_groups(
         for members in wanted:
             yield from _fused_groups(members, None, kind)
         return
-    classes: dict[tuple[torch.device, bool], list[ExchangedParameter]] = {}
-    for parameter in reversed(parameters):
-        double = parameter.tensor.dtype == torch.float64
-        classes.setdefault((parameter.tensor.device, double), []).append(parameter)
-    for members_of_class in classes.values():
+    for members_of_class in _by_kind(parameters).values():
         open_group: list[ExchangedParameter] = []
         for parameter in members_of_class:
             open_group.append(parameter)
@@ -190,6 +192,17 @@ def _fused_groups(
                 open_group = []
         if open_group:
             yield _fused(kind, open_group)
+
+
+def _by_kind(
+    parameters: Sequence[ExchangedParameter],
+) -> dict[tuple[torch.device, bool], list[ExchangedParameter]]:
+    """Divide parameters by device and width, each in the order of backward."""
+    classes: dict[tuple[torch.device, bool], list[ExchangedParameter]] = {}
+    for parameter in reversed(parameters):
+        double = parameter.tensor.dtype == torch.float64
+        classes.setdefault((parameter.tensor.device, double), []).append(parameter)
+    return classes
 
 
 def _fused(kind: GroupKind, members: Sequence[ExchangedParameter]) -> Group:

@@ -28,6 +28,8 @@ class ExchangeOptions:
         momentum: By parameter id: what momentum correction took from the optimizer; empty without.
         scaler: The GradScaler that scales the loss, or None.
         telemetry_every: Steps between two samples of compression error; 0 for none.
+        yields: Whether other traffic goes first: exchanges start at the end of backward, and
+            without compression all parameters travel in one message.
     """
 
     compression: Any
@@ -39,6 +41,7 @@ class ExchangeOptions:
     momentum: Mapping[int, MomentumOptions] = field(default_factory=lambda: MappingProxyType({}))
     scaler: Any = None
     telemetry_every: int = 0
+    yields: bool = False
 
     @property
     def sparse(self) -> TopK | Lags | None:
@@ -49,6 +52,11 @@ class ExchangeOptions:
     def lags(self) -> Lags | None:
         """The policy, where densities adapt."""
         return self.compression if isinstance(self.compression, Lags) else None
+
+    @property
+    def starts_late(self) -> bool:
+        """Whether every exchange starts at the end of backward."""
+        return self.clip_norm is not None or self.yields
 
     @property
     def scales_loss(self) -> bool:
@@ -76,5 +84,6 @@ class ExchangeOptions:
             f"compression={compression}, {self.reduction}, groups={self.groups}, "
             f"sparse_as_dense={self.sparse_as_dense}, clip_norm={self.clip_norm}, "
             f"uneven_batches={self.uneven_batches}, momentum={'dgc' if self.momentum else 'post'}, "
-            f"scaler={self.scaler is not None}, telemetry_every={self.telemetry_every}"
+            f"scaler={self.scaler is not None}, telemetry_every={self.telemetry_every}, "
+            f"yields={self.yields}"
         )

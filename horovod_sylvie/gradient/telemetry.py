@@ -13,8 +13,9 @@ Shapes: D elements of a parameter, K selected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -81,12 +82,14 @@ class Telemetry:
         groups: By group.
         samples: By layer; empty without sampling.
         plan: Where densities adapt.
+        beside: Of other traffic that the optimizer owns, by name: totals since the start.
     """
 
     num_steps: int
     groups: tuple[GroupCost, ...]
     samples: dict[str, LayerSample]
     plan: PlanReport | None = None
+    beside: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, for JSON."""
@@ -96,6 +99,7 @@ class Telemetry:
             "groups": [asdict(group) for group in self.groups],
             "plan": None if self.plan is None else asdict(self.plan),
             "layers": {name: asdict(sample) for name, sample in self.samples.items()},
+            "beside": dict(self.beside),
         }
 
     def scalars(self) -> dict[str, float]:
@@ -108,7 +112,7 @@ class Telemetry:
         if self.plan is not None:
             scalars["sylvie/predicted_step_s"] = self.plan.predicted_step_s
             scalars["sylvie/plan_changes"] = float(self.plan.num_changes)
-        return scalars
+        return scalars | {f"sylvie/{name}": value for name, value in self.beside.items()}
 
     def _totals(self) -> dict[str, float]:
         def total(field: str) -> float:
@@ -153,6 +157,7 @@ class Telemetry:
                 f"{name}: residual / gradient {sample.residual_ratio:.2f}, error "
                 f"{sample.error:.3f}, delta {sample.delta:.3f} (step {sample.step})"
             )
+        lines += [f"{name}: {value:,.0f}" for name, value in self.beside.items()]
         return "\n".join(lines)
 
 

@@ -12,18 +12,20 @@ import functools
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 
 from .checkpoint import STATE_KEY
+from .companion import COMPANION_KEY, Companion
 from .control import OptimizerControl
 from .hyperparameters import write_numbers
 from .momentum import hide_momentum, show_momentum
 from .telemetry import Telemetry
 
-_OWN: Final = frozenset({"_hvs_inner", "_hvs_control"})
+_OWN: Final = frozenset({"_hvs_inner", "_hvs_control", "_hvs_companion"})
 
 
 class WrappedOptimizer:
@@ -31,6 +33,7 @@ class WrappedOptimizer:
 
     _hvs_inner: torch.optim.Optimizer
     _hvs_control: OptimizerControl
+    _hvs_companion: Companion | None
 
     def synchronize(self) -> None:
         """Wait for the exchange of all gradients; `grad` is the reduced gradient from then on."""
@@ -50,7 +53,7 @@ class WrappedOptimizer:
         Note:
             Collective: all ranks call, between two steps.
         """
-        return self._inner_state() | self._hvs_control.consolidated_state()
+        return self._inner_state() | self._hvs_control.consolidated_state() | self._beside()
 
     def _inner_state(self) -> dict[str, Any]:
         """Return the inner optimizer's state, its momentum where a plain optimizer has it."""
@@ -59,9 +62,16 @@ class WrappedOptimizer:
         show_momentum(saved["param_groups"], groups, self._hvs_control.taken_momentum)
         return saved
 
+    def _beside(self) -> dict[str, Any]:
+        """Return what the state holds of other traffic; mostly nothing."""
+        companion = self._hvs_companion
+        return {} if companion is None else {COMPANION_KEY: companion.state_dict()}
+
     def telemetry(self) -> Telemetry:
         """Return what the exchange has cost, and what it keeps."""
-        return self._hvs_control.telemetry()
+        telemetry = self._hvs_control.telemetry()
+        companion = self._hvs_companion
+        return telemetry if companion is None else replace(telemetry, beside=companion.report())
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes make a step."""
@@ -107,9 +117,15 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
     own_names: AbstractSet[str] = _OWN
 
     class Wrapped(base, WrappedOptimizer):  # type: ignore[valid-type, misc]  # made at run time
-        def __init__(self, inner: torch.optim.Optimizer, control: OptimizerControl) -> None:
+        def __init__(
+            self,
+            inner: torch.optim.Optimizer,
+            control: OptimizerControl,
+            companion: Companion | None = None,
+        ) -> None:
             object.__setattr__(self, "_hvs_inner", inner)
             object.__setattr__(self, "_hvs_control", control)
+            object.__setattr__(self, "_hvs_companion", companion)
 
         @property
         def _step_supports_amp_scaling(self) -> bool:
@@ -135,7 +151,10 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             hide_momentum(self._hvs_inner.param_groups, self._hvs_control.taken_momentum)
             replaced = vars(self._hvs_inner).get("step")
             local_step = super().step if replaced is None else replaced
-            return self._hvs_control.step(local_step, closure)
+            result = self._hvs_control.step(local_step, closure)
+            if self._hvs_companion is not None:
+                self._hvs_companion.end_epoch()
+            return result
 
         def join(self) -> int:
             groups, exchange = self._hvs_inner.param_groups, self._hvs_control.exchange
@@ -154,13 +173,19 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             self._hvs_inner.zero_grad(set_to_none=set_to_none)
 
         def state_dict(self) -> dict[str, Any]:
-            return self._inner_state() | self._hvs_control.state()
+            return self._inner_state() | self._hvs_control.state() | self._beside()
 
         def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
             self._hvs_control.check_state(state_dict)  # all of it is loaded, or nothing
-            own = {key: value for key, value in state_dict.items() if key != STATE_KEY}
+            companion, beside = self._hvs_companion, state_dict.get(COMPANION_KEY)
+            if companion is not None and beside is not None:
+                companion.check_state_dict(beside)
+            ours = (STATE_KEY, COMPANION_KEY)
+            own = {key: value for key, value in state_dict.items() if key not in ours}
             self._hvs_inner.load_state_dict(own)
             self._hvs_control.load_state(state_dict, self._hvs_inner.param_groups)
+            if companion is not None and beside is not None:
+                companion.load_state_dict(beside)
 
     own_names = _OWN | set(vars(Wrapped)) | set(vars(WrappedOptimizer))
     Wrapped.step.hooked = True  # type: ignore[attr-defined]  # else torch runs step hooks twice
