@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,14 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the extra [examples]")
 pytest.importorskip("tqdm", reason="needs the extra [examples]")
 
-from network import Job, launch_command, main, parse_arguments, run_to_end, summary_of
+from network import main, parse_arguments, summary_of
 
 # Stands for a launcher and its ranks: notes each call, and writes the report
 LAUNCHER = """\
 import json, sys
 from pathlib import Path
 folder, *command = sys.argv[1:]
-options = dict(zip(command[-12::2], command[-11::2]))
+options = dict(zip(command[2::2], command[3::2]))
 with open(Path(folder, "calls"), "a") as calls:
     calls.write(f"{options['--model']} {options['--compute']}\\n")
 if Path(folder, "broken").exists():
@@ -46,18 +44,6 @@ def calls_in(folder: Path) -> list[str]:
 
 def results_in(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "sub" / "out.json").read_text())["jobs"]
-
-
-@pytest.mark.parametrize(
-    ("hosts", "rate", "expected"),
-    [
-        (4, "100mbit", ["--hosts", "4", "--rate", "100mbit", "--note", "at 100mbit", "--"]),
-        (2, "unlimited", ["--hosts", "2", "--rate-unlimited", "--note", "at unlimited", "--"]),
-    ],
-)
-def test_launcher_gets_hosts_and_rate(hosts: int, rate: str, expected: list[str]) -> None:
-    template = "lab --hosts {hosts} {rate_option} --note 'at {rate}' --"
-    assert launch_command(template, Job(hosts, rate, "mlp", "real")) == ["lab", *expected]
 
 
 def test_jobs_in_the_file_are_not_run_again(
@@ -98,25 +84,6 @@ def test_failed_job_is_named_with_its_output_and_run_again(
     (tmp_path / "broken").unlink()
     main([*arguments, *options])
     assert len(results_in(tmp_path)) == 1
-
-
-@pytest.mark.parametrize("program", ["echo $$; exec sleep 50", "trap '' TERM; echo $$; sleep 50"])
-def test_command_that_takes_too_long_is_stopped(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("network._END_S", 0.5)
-    output = tmp_path / "output"
-    begun_s = time.monotonic()
-    with output.open("w") as stream:
-        assert run_to_end(["sh", "-c", program], stream, timeout_s=0.5) is None
-    assert time.monotonic() - begun_s < 20
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(output.read_text()), 0)
-
-
-def test_command_returns_its_status(tmp_path: Path) -> None:
-    with (tmp_path / "output").open("w") as stream:
-        assert run_to_end([sys.executable, "-c", "raise SystemExit(7)"], stream, 30.0) == 7
 
 
 @pytest.mark.parametrize(

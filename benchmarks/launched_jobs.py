@@ -1,0 +1,195 @@
+"""Jobs of a benchmark that a launcher runs: rank programs behind links of a chosen rate.
+
+The launcher is a command that gets the command of a rank behind it. It must start one process per
+host with Horovod's environment (HOROVOD_RANK, ...), the first of them where it can write to this
+machine's temporary folder; limit what each host sends and receives to the rate; end with another
+status than 0 if a rank does; and on SIGTERM end all that it started. {hosts} stands for the number
+of hosts, {rate} for the rate ("100mbit", "unlimited"), and {rate_option} for "--rate 100mbit" or
+"--rate-unlimited". Without one, horovodrun starts the ranks on this machine, at no limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from tqdm import tqdm
+
+UNLIMITED: Final = "unlimited"
+_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{hosts}}"
+_END_S: Final = 30.0  # for a launcher to end what it started
+
+
+class Job(Protocol):
+    """What is measured in one run of the launcher."""
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of results."""
+        ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def add_arguments(parser: ArgumentParser, *, num_rounds: int, turn_s: float) -> None:
+    """Add what every benchmark with a launcher is told.
+
+    Args:
+        parser: Of the command line.
+        num_rounds: The default of --rounds.
+        turn_s: The default of --turn-s.
+    """
+    add = parser.add_argument
+    add("--json", type=Path, required=True, help="kept and added to")
+    add("--hosts", default="2", metavar="N[,N...]")
+    add("--rates", default=UNLIMITED, metavar="RATE[,RATE...]", help="100mbit, 1gbit, unlimited")
+    add("--launcher", default=_HOROVODRUN, help="see above")
+    add("--again", action="store_true", help="run jobs that are in the file already too")
+    add("--rounds", type=int, default=num_rounds, help="turns of each way")
+    add("--turn-s", type=float, default=turn_s, help="seconds of a turn")
+    add("--timeout", type=float, default=400.0, metavar="S", help="for a job")
+
+
+def check_arguments(
+    parser: ArgumentParser, args: Namespace, known: Mapping[str, Iterable[str]]
+) -> None:
+    """End with a message where an argument is out of its range.
+
+    Args:
+        parser: That read the arguments.
+        args: Which.
+        known: The values that an option's list may hold, by its name.
+    """
+    for option, values in known.items():
+        unknown = set(getattr(args, option).split(",")) - set(values)
+        if unknown:
+            expected = ", ".join(values)
+            parser.error(f"--{option}: expected some of {expected}, got {unknown.pop()!r}")
+    if not all(each.isdigit() and int(each) > 1 for each in args.hosts.split(",")):
+        parser.error(f"--hosts: expected numbers from 2, with commas, got {args.hosts!r}")
+    limited = set(args.rates.split(",")) - {UNLIMITED}
+    if limited and "{rate" not in args.launcher:
+        parser.error(f"--rates {args.rates}: name a --launcher that limits the rate")
+
+
+def launch_command(launcher: str, *, hosts: int, rate: str) -> list[str]:
+    """Return the launcher's command for a number of hosts and a rate."""
+    option = "--rate-unlimited" if rate == UNLIMITED else f"--rate {rate}"
+    return shlex.split(launcher.format(hosts=hosts, rate=rate, rate_option=option))
+
+
+def report_of(
+    launch: Sequence[str], program: Path, options: Sequence[str], *, key: str, timeout_s: float
+) -> dict[str, Any]:
+    """Run a rank program on every host.
+
+    Args:
+        launch: The launcher's command, as from `launch_command`.
+        program: What each host runs; it is told --report, a file for rank 0 to write.
+        options: Its other arguments.
+        key: Name of the job, for messages.
+        timeout_s: Then it is stopped.
+
+    Returns:
+        Rank 0's report.
+
+    Raises:
+        RuntimeError: It failed, or took too long; the text has the end of its output.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        report, output = Path(name) / "report.json", Path(name) / "output.txt"
+        command = [*launch, sys.executable, str(program), "--report", str(report), *options]
+        with output.open("w") as stream:
+            status = run_to_end(command, stream, timeout_s)
+        if status != 0 or not report.exists():
+            lines = output.read_text(errors="replace").splitlines()[-15:]
+            ended = "was stopped: it took too long" if status is None else f"ended with {status}"
+            raise RuntimeError("\n".join([f"{key}: the launcher {ended}", *lines]))
+        figures: dict[str, Any] = json.loads(report.read_text())
+    return figures
+
+
+def run_to_end(command: Sequence[str], stream: Any, timeout_s: float) -> int | None:
+    """Run a command, and leave nothing of it behind.
+
+    Args:
+        command: Which.
+        stream: Open file for its output.
+        timeout_s: Then it is stopped.
+
+    Returns:
+        Its status; None if it was stopped.
+    """
+    process = subprocess.Popen(
+        command,
+        stdout=stream,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def measure(
+    jobs: Iterable[AnyJob],
+    run: Callable[[AnyJob], dict[str, Any]],
+    file: Path,
+    *,
+    again: bool,
+    summary_of: Callable[[dict[str, Any]], str],
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Run the jobs that are missing in a file, and keep each result there as it comes.
+
+    Args:
+        jobs: Which.
+        run: Runs one, and returns its figures; a `RuntimeError` is a failure of that job only.
+        file: Kept and added to.
+        again: Run the others too.
+        summary_of: Says a line on the figures of one job.
+
+    Returns:
+        All figures in the file, by key, and the keys of the jobs that failed.
+    """
+    document: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+    results: dict[str, dict[str, Any]] = document["jobs"]
+    failures = []
+    for job in tqdm([job for job in jobs if again or job.key not in results], unit="job"):
+        try:
+            results[job.key] = run(job)
+        except RuntimeError as error:
+            failures.append(job.key)
+            tqdm.write(str(error))
+            continue
+        tqdm.write(f"{job.key}: {summary_of(results[job.key])}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(document, indent=1) + "\n")
+        partial.replace(file)
+    return results, failures
+
+
+def end(failures: Sequence[str]) -> None:
+    """Exit with a message if some jobs failed."""
+    if failures:
+        sys.exit(f"failed: {', '.join(failures)}. The same command runs them again.")
