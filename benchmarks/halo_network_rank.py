@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 from emulated_gnn import EmulatedGNN, SlowValues
 from halo_network_model import MODELS, make_model
-from halo_network_ways import WAYS, make_halo, make_optimizer
+from halo_network_ways import PLAIN, WAYS, make_halo, make_optimizer
 from network_rank import COMPUTES, Contender, Pace, agreed, await_all, figures_of
 from torch import Tensor, nn
 from traced_gnn import EpochTimes, TracedHalo, measure_epoch
@@ -130,6 +130,7 @@ def make_trainers(
     part: hvs.Partition,
     comm: hvs.Communicator,
     times: EpochTimes | None,
+    plain_times: EpochTimes | None = None,
 ) -> list[Trainer]:
     """Make all ways of exchange of one network. Collective.
 
@@ -139,6 +140,7 @@ def make_trainers(
         part: This rank's partition.
         comm: Of all ranks.
         times: What is emulated on this rank; None to compute.
+        plain_times: The same for the plain way.
 
     Returns:
         One for each way.
@@ -151,24 +153,28 @@ def make_trainers(
         model, loss_of = _make_model(size, way, part, halo)
         loss: Callable[[], Tensor] = loss_of
         if times is not None and values is not None:
-            loss = EmulatedGNN(model, times, halo, values, prefix=f"{way}.")
+            emulated = plain_times if way == PLAIN and plain_times is not None else times
+            loss = EmulatedGNN(model, emulated, halo, values, prefix=f"{way}.")
         optimizer = make_optimizer(way, model, halo)
         trainers.append(Trainer(Contender(way, model, loss, optimizer), halo))
     return trainers
 
 
-def measure_alone(size: Size, part: hvs.Partition, comm: hvs.Communicator) -> EpochTimes:
+def measure_alone(
+    size: Size, part: hvs.Partition, comm: hvs.Communicator, *, is_plain: bool = False
+) -> EpochTimes:
     """Measure how long this rank computes while the others sleep. Collective.
 
     Args:
         size: The network.
         part: This rank's partition.
         comm: Of all ranks.
+        is_plain: Whether layers wait for all rows, of their input.
 
     Returns:
         This rank's times.
     """
-    halo = TracedHalo(part, comm)
+    halo = TracedHalo(part, comm, is_plain=is_plain)
     model, loss_of = _make_model(size, "alone", part, halo)
     loss_of()  # fetches features, which ranks do together
     times: list[EpochTimes] = []
@@ -213,8 +219,12 @@ def run_job(
     Returns:
         Figures by way; and of each rank its rows, and the seconds of an epoch that are emulated.
     """
-    times = measure_alone(size, part, comm) if compute == "emulated" else None
-    trainers = make_trainers(size, ways, part, comm, times)
+    times = plain_times = None
+    if compute == "emulated":
+        times = measure_alone(size, part, comm)
+        if PLAIN in ways:
+            plain_times = measure_alone(size, part, comm, is_plain=True)
+    trainers = make_trainers(size, ways, part, comm, times, plain_times)
     for trainer in trainers:
         trainer.warm_up(comm)
     for _ in range(pace.num_rounds):

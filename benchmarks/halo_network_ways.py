@@ -16,18 +16,22 @@ NO_EXCHANGE: Final = "no exchange"
 FULL_PRECISION: Final = "full precision"
 _LEARNING_RATE: Final = 0.01
 
-PLAIN: Final = "full precision, plain"
+PLAIN: Final = "plain full precision"
 
-# Codec and staleness rule
-_OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = MappingProxyType(
+_TOP_K: Final = hvs.Compression.topk(density=0.01)
+
+# Codec and staleness rule of halo rows, compression of weight gradients
+_OPTIONS: Final[Mapping[str, tuple[Any, Any, Any]]] = MappingProxyType(
     {
-        PLAIN: (hvs.FullPrecision(), hvs.Synchronous()),
-        FULL_PRECISION: (hvs.FullPrecision(), hvs.Synchronous()),
-        "half precision": (hvs.Half(), hvs.Synchronous()),
-        "one bit": (hvs.OneBit(), hvs.Synchronous()),
-        "one bit pipelined": (hvs.OneBit(), hvs.Pipelined(sync_every=None)),
-        "one bit bounded": (hvs.OneBit(), hvs.BoundedStaleness(max_drift=0.3)),
-        "automatic": (hvs.Automatic(hvs.OneBit()), hvs.Synchronous()),
+        PLAIN: (hvs.FullPrecision(), hvs.Synchronous(), hvs.Compression.none),
+        FULL_PRECISION: (hvs.FullPrecision(), hvs.Synchronous(), hvs.Compression.none),
+        "half precision": (hvs.Half(), hvs.Synchronous(), hvs.Compression.none),
+        "one bit": (hvs.OneBit(), hvs.Synchronous(), hvs.Compression.none),
+        "one bit pipelined": (hvs.OneBit(), hvs.Pipelined(), hvs.Compression.none),
+        "one bit bounded": (hvs.OneBit(), hvs.BoundedStaleness(0.3), hvs.Compression.none),
+        "automatic": (hvs.Automatic(hvs.OneBit()), hvs.Synchronous(), hvs.Compression.none),
+        "one bit with top-k": (hvs.OneBit(), hvs.Synchronous(), _TOP_K),
+        "pipelined with top-k": (hvs.OneBit(), hvs.Pipelined(), _TOP_K),
     }
 )
 WAYS: Final = (NO_EXCHANGE, *_OPTIONS)
@@ -65,7 +69,7 @@ def make_halo(way: str, part: hvs.Partition, comm: hvs.Communicator) -> hvs.Halo
         return NoExchange(part, comm)
     if way not in _OPTIONS:
         raise ValueError(f"make_halo: expected one of {WAYS} for 'way', got {way!r}.")
-    codec, staleness = _OPTIONS[way]
+    codec, staleness, _ = _OPTIONS[way]
     ours = way != PLAIN  # else layers wait for all rows, of their input, as is usual
     return hvs.HaloExchange(
         part, codec, staleness=staleness, overlap=ours, smaller_side=ours, comm=comm
@@ -86,6 +90,7 @@ def make_optimizer(way: str, model: nn.Module, halo: hvs.HaloExchange) -> Any:
     return hvs.DistributedOptimizer(
         plain,
         named_parameters=model.named_parameters(),
+        compression=_OPTIONS[way][2],
         op="Sum",
         halo=None if way == PLAIN else halo,
         comm=halo.comm,

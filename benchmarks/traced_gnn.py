@@ -96,8 +96,11 @@ class TracedHalo(hvs.HaloExchange):
         exchanges: Layer and width of each exchange of the epoch.
     """
 
-    def __init__(self, part: hvs.Partition, comm: hvs.Communicator) -> None:
-        super().__init__(part, hvs.FullPrecision(), comm=comm)
+    def __init__(
+        self, part: hvs.Partition, comm: hvs.Communicator, *, is_plain: bool = False
+    ) -> None:
+        ours = not is_plain
+        super().__init__(part, hvs.FullPrecision(), overlap=ours, smaller_side=ours, comm=comm)
         self.is_ready = False
         self.marks: list[tuple[float, str]] = []
         self.exchanges: list[tuple[str, int]] = []

@@ -89,7 +89,7 @@ class HaloExchange:
             overlap: Whether a layer aggregates the rows that read no halo row while those are on
                 their way. The result is the same, to the order of summation.
             smaller_side: Whether GCN, GAT and SAGE layers exchange rows behind their linear map,
-                where those are no wider. The result is the same, to the order of summation, in
+                where those are narrower. The result is the same, to the order of summation, in
                 full precision.
             comm: The communicator; Horovod's world by default.
             seed: Of the stochastic rounding.

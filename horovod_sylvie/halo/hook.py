@@ -95,16 +95,15 @@ class HaloHook:
         rows = self._halo.start(
             x if product is None else product, layer=self._layer, training=convolution.training
         )
-        own = rows.x if product is None else x  # what target rows are made of
         split = self._split(convolution, given, rows)
         if split is not None:
-            interior, marginal = self._parts_of(split, rows.x, own)
+            interior, marginal = self._parts_of(split, rows.x, x)
             if self._computes_interior(convolution, given, split, interior):
                 nodes = torch.cat([marginal[0], rows.finish()])
                 self._num_propagations = 0
                 return (), narrowed(given, split.marginal, (nodes, *marginal[1:]))
         extended = rows.extended()
-        given["x"] = (extended, own) if self._bipartite else extended
+        given["x"] = (extended, x) if self._bipartite else extended
         if not self._proven:
             self._prove(convolution, given)
         self._num_propagations = 0
@@ -168,13 +167,13 @@ class HaloHook:
         return self._splits.find(given["edge_index"])
 
     def _parts_of(
-        self, split: SplitGraph, x: Tensor, own: Tensor
+        self, split: SplitGraph, sent: Tensor, x: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Return the rows that each part reads, and those of its targets where it takes pairs."""
-        interior, marginal = split.nodes(x)
+        """Return the rows `sent` that each part reads, and `x` of its targets in a pair."""
+        interior, marginal = split.nodes(sent)
         if not self._bipartite:
             return (interior,), (marginal,)
-        early, late = split.targets(own)
+        early, late = split.targets(x)
         return (interior, early), (marginal, late)
 
     def _computes_interior(

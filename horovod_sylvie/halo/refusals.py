@@ -31,6 +31,7 @@ _SEVERAL_HOPS: Final = frozenset(
     {"APPNP", "ARMAConv", "ChebConv", "GatedGraphConv", "MixHopConv", "PANConv", "SGConv"}
     | {"SSGConv", "SignedConv", "TAGConv"}
 )
+_PADDED: Final = frozenset({"GRUAggregation", "LSTMAggregation"})
 _REPEATED_ON_ONE_INPUT: Final = frozenset({"FiLMConv", "RGCNConv"})
 _BATCH_NORM_FORWARDS: Final = (nn.BatchNorm1d.forward, SynchronizedBatchNorm.forward)
 _OVER_ALL_NODES: Final = MappingProxyType(
@@ -87,6 +88,11 @@ def inner_refusal(module: nn.Module, *, sees_halo_rows: bool) -> str | None:
     Returns:
         The reason and the cure, or None.
     """
+    if type(module).__name__ in _PADDED:
+        return (
+            "it pads every node's in-edges to the longest list of all nodes, of which a rank sees "
+            "a part; use 'mean', 'sum' or 'max'"
+        )
     if isinstance(module, Aggregation):
         return None  # inside a convolution it aggregates a node's in-edges, which are all here
     if isinstance(module, MessagePassing):

@@ -4,7 +4,9 @@ A `GCNConv` multiplies all rows by its weight before it aggregates them, and so 
 A `SAGEConv` multiplies the mean or sum of its neighbours' rows, which equals the mean or sum of
 the products. So the owner of a row can multiply it before it travels. This saves bytes where the
 product is narrower, and the multiplication of halo rows where the layer would repeat it on them.
-Sums are taken in another order, so the results equal each other up to rounding.
+Sums are taken in another order, so the results equal each other up to rounding. Where rows are
+quantised, the rounding of the gradients that come home now reaches the weight's gradient, unbiased;
+at equal width nothing would be saved for that, so the input travels.
 
 Not here: applying the weight (`applied_linear.py`), and when to (`hook.py`).
 """
@@ -50,9 +52,7 @@ def smaller_side(convolution: MessagePassing) -> AppliedLinear | None:
     if sum(child is linear for child in convolution._modules.values()) > 1:
         return None  # it is also applied to something else
     width_out, width_in = linear.weight.shape
-    # at equal width, GCNConv and GATConv still gain: they multiply no halo row
-    saves = width_out < width_in or (width_out == width_in and not _aggregates_first(convolution))
-    return linear if saves else None
+    return linear if width_out < width_in else None
 
 
 def forget_applied(convolution: MessagePassing) -> None:

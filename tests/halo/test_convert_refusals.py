@@ -89,6 +89,10 @@ REFUSED_INSIDE = {
         "'1.nn.1' (BatchNorm1d): it would count halo rows",
     ),
     "a convolution": (lambda: OneHopInside(), "'1.inside' (SAGEConv): it is a convolution inside"),
+    "an aggregation that pads": (
+        lambda: pyg_nn.SAGEConv(D, D, aggr="lstm"),
+        "'1.aggr_module' (LSTMAggregation): it pads every node's in-edges to the longest list",
+    ),
     "attention": (
         lambda: pyg_nn.GINConv(nn.MultiheadAttention(D, 2)),
         "'1.nn' (MultiheadAttention): it works over all nodes",

@@ -44,9 +44,7 @@ class OneLayer(nn.Module):
 NARROWING = {
     "GCN": (lambda: GCNConv(W, 3), 3),
     "GCN without normalisation": (lambda: GCNConv(W, 3, normalize=False), 3),
-    "GCN of equal width": (lambda: GCNConv(W, W), W),
     "GAT": (lambda: GATConv(W, 3, heads=2), 6),
-    "GAT of equal width": (lambda: GATConv(W, 4, heads=2, concat=False), W),
     "SAGE": (lambda: SAGEConv(W, 3), 3),
     "SAGE of sums": (lambda: SAGEConv(W, 3, aggr="add", normalize=True), 3),
     "SAGE without root": (lambda: SAGEConv(W, 3, root_weight=False, bias=False), 3),
@@ -91,6 +89,8 @@ KEPT = {
     "GAT with a residual": widening(GATConv, residual=True),
     "GAT with two weights": lambda: GATConv((W, W), 3),
     "SAGE of equal width": lambda: SAGEConv(W, W),
+    "GCN of equal width": lambda: GCNConv(W, W),
+    "GAT of equal width": lambda: GATConv(W, W // 2, heads=2),
     "SAGE of maxima": widening(SAGEConv, aggr="max"),
     "SAGE of two kinds": widening(SAGEConv, aggr=["mean", "sum"]),
     "SAGE that projects": widening(SAGEConv, project=True),
