@@ -1,184 +1,235 @@
-"""Test accuracy of halo codecs, several seeds, on real graphs.
+"""Test accuracy of the ways in which halo rows travel, several seeds, on real graphs.
 
     python benchmarks/accuracy.py FOLDER_OF_GRAPHS --results benchmarks/results/accuracy.json
 
-Runs `examples/full_graph.py` under horovodrun for every graph, codec and seed; the same seed gives
-the same partition, initial weights and dropout, so only the halo rows' encoding differs. Runs that
-are in the results file already are not run again. Prints a table in Markdown: mean and standard
-deviation over seeds, and the mean difference to full precision with its standard error.
+Runs `examples/full_graph.py` under horovodrun for every graph, model, number of ranks, mode and
+seed; the same seed gives the same partition, initial weights and dropout, so only the halo rows
+differ. Runs that are in the results file already are not run again. Prints tables in Markdown:
+mean and standard deviation over seeds, and the mean difference to full precision, seed by seed,
+with its standard error.
+
+--only names graphs, models and modes; of a kind that is not named, all. --more changes every
+recipe, for instance --more="--dropout 0": to a file of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
+import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
-from matplotlib import pyplot
-from tqdm import tqdm
+from accuracy_recipes import (
+    BUDGET,
+    DEFAULT_GRAPHS,
+    GRAPHS,
+    MODELS,
+    MODES,
+    ONE_BIT,
+    Run,
+    Setting,
+)
+from accuracy_report import overview, plot, table
+from launched_jobs import end, measure, run_to_end
 
 import horovod_sylvie as hvs
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "full_graph.py"
-COMMON: Final = "--layers 3 --norm layer --dropout 0.5 --lr 0.005 --eval-every 5"
-RECIPES: Final = MappingProxyType(
-    {
-        "amazon_photo": "--model sage --hidden 256 --epochs 80 --split 1 --feature-norm l2",
-        "coauthor_cs": "--model gcn --hidden 64 --epochs 60 --split 1",
-        "debian_deps": "--model sage --hidden 64 --epochs 60 --lr 0.01",
-    }
-)
-# glibc gives large blocks back to the system at once; faulting them in again takes half the time.
-ALLOCATOR: Final = MappingProxyType(
-    {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_TOP_PAD_": str(2**26)}
-)
-CODECS: Final = MappingProxyType(
-    {
-        "full precision": "--codec full",
-        "one bit, minmax": "--codec 1 --code minmax",
-        "one bit, centroid": "--codec 1 --code centroid",
-    }
-)
-COLOURS: Final = ("black", "tab:orange", "tab:blue")
+_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
+# glibc gives large blocks back to the system at once; faulting them in again takes half the time
+_ALLOCATOR: Final = f"env MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_={2**34} MALLOC_TOP_PAD_={2**26}"
+_EVERY: Final = 5  # epochs between the losses that are kept
 
 
-def train(
-    parts: Path, options: str, seed: int, num_ranks: int, folder: Path
-) -> dict[str, float | list[float]]:
-    """Run one training and keep what the table and the picture need."""
-    json_file = folder / "run.json"
-    command = [Path(sys.executable).with_name("horovodrun"), "--gloo", "-np", num_ranks]
-    command += [sys.executable, EXAMPLE, "--data", parts, "--seed", seed, "--json", json_file]
-    command += f"{COMMON} {options}".split()
-    subprocess.run(
-        [str(part) for part in command],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env=os.environ | ALLOCATOR,
-    )
-    figures: dict[str, Any] = json.loads(json_file.read_text())
-    kept = ("test_accuracy", "val_accuracy", "loss")
-    kept += ("bytes_sent_per_epoch", "bytes_full_precision_per_epoch")
-    return {name: figures[name] for name in kept} | {
-        "epoch_s": statistics.median(figures["epoch_s"])
-    }
+def wanted_runs(only: Sequence[str], ranks: Sequence[int], num_seeds: int) -> list[Run]:
+    """Return the runs that are asked for, those of one seed together.
 
+    Args:
+        only: Names of graphs, models and modes.
+        ranks: Numbers of ranks.
+        num_seeds: Seeds from 0.
+    """
 
-def table(results: dict[str, dict[str, Any]], num_ranks: int) -> str:
-    """Return the Markdown table."""
-    lines = [
-        f"| graph, {num_ranks} ranks | codec | seeds | test, % | difference | halo bytes |",
-        "|---|---|---|---|---|---|",
+    def chosen(known: Sequence[str], default: Sequence[str]) -> list[str]:
+        return [each for each in known if each in only] or list(default)
+
+    modes = chosen(list(MODES), list(MODES))
+    return [
+        Run(Setting(graph, model, num_ranks), mode, seed)
+        for num_ranks in ranks
+        for graph in chosen(list(GRAPHS), DEFAULT_GRAPHS)
+        for model in chosen(list(MODELS), list(MODELS))
+        for seed in range(num_seeds)
+        for mode in modes
     ]
-    for graph in RECIPES:
-        for codec in CODECS:
-            prefix = f"{graph}|{codec}|"
-            runs = {
-                key.removeprefix(prefix): run
-                for key, run in results.items()
-                if key.startswith(prefix)
-            }
-            if not runs:
-                continue
-            accuracy = {seed: 100 * run["test_accuracy"] for seed, run in runs.items()}
-            base = {
-                seed: 100 * results[f"{graph}|full precision|{seed}"]["test_accuracy"]
-                for seed in runs
-                if f"{graph}|full precision|{seed}" in results
-            }
-            run = next(iter(runs.values()))
-            ratio = run["bytes_full_precision_per_epoch"] / run["bytes_sent_per_epoch"]
-            lines.append(
-                f"| {graph} | {codec} | {len(runs)} | {spread(list(accuracy.values()))} | "
-                f"{difference(accuracy, base) if codec != 'full precision' else ''} | "
-                f"1/{ratio:.1f} |"
-            )
-    return "\n".join(lines)
 
 
-def spread(values: list[float]) -> str:
-    """Return mean and standard deviation."""
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
+def with_one_bit(runs: Sequence[Run], results: Mapping[str, Any]) -> list[Run]:
+    """Return the runs, and before those by budget one of one bit, which says what it sends."""
+    ordered: dict[Run, None] = {}
+    for run in runs:
+        if run.mode == BUDGET and one_bit_bytes(run.setting, results) is None:
+            ordered[Run(run.setting, ONE_BIT, 0)] = None
+        ordered[run] = None
+    return list(ordered)
 
 
-def difference(values: dict[str, float], base: dict[str, float]) -> str:
-    """Return the mean difference, seed by seed, and its standard error."""
-    differences = [values[seed] - base[seed] for seed in values.keys() & base.keys()]
-    if len(differences) < 2:
-        return "-"
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    return f"{statistics.mean(differences):+.2f} ± {error:.2f}"
+def one_bit_bytes(setting: Setting, results: Mapping[str, Any]) -> int | None:
+    """Return what one bit sends per epoch, over all ranks; None where it was not measured."""
+    for key, figures in results.items():
+        run = Run.from_key(key)
+        if run.setting == setting and run.mode == ONE_BIT:
+            return int(figures["bytes_sent_per_epoch"])
+    return None
 
 
-def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draw the loss curves, a panel per graph, a line per seed, a colour per codec."""
-    figure, panels = pyplot.subplots(1, len(RECIPES), figsize=(12, 3.6), constrained_layout=True)
-    for panel, graph in zip(panels, RECIPES, strict=True):
-        for colour, codec in zip(COLOURS, CODECS, strict=True):
-            prefix = f"{graph}|{codec}|"
-            runs = [run for key, run in results.items() if key.startswith(prefix)]
-            for number, run in enumerate(runs):
-                label = codec if number == 0 else None
-                epochs = range(1, len(run["loss"]) + 1)
-                panel.plot(epochs, run["loss"], color=colour, alpha=0.6, linewidth=1, label=label)
-        panel.set(title=graph, xlabel="epoch", yscale="log")
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("training loss")
-    panels[-1].legend(frameon=False)
-    figure.savefig(path, dpi=110)
+class Trainer:
+    """Runs trainings, on partitions that are made once.
+
+    Args:
+        args: The command line.
+        folder: Where partitions are kept.
+    """
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args = args
+        self._folder = folder
+
+    def __call__(self, run: Run) -> dict[str, Any]:
+        """Train.
+
+        Args:
+            run: What.
+
+        Returns:
+            What the tables and the picture need.
+
+        Raises:
+            RuntimeError: It failed, or took too long; the text has the end of its output.
+        """
+        output, json_file = self._folder / "output.txt", self._folder / "run.json"
+        json_file.unlink(missing_ok=True)
+        launcher = self._args.launcher.format(ranks=run.setting.num_ranks)
+        parts = self._partition(run.setting)
+        command = [*shlex.split(f"{_ALLOCATOR} {launcher}"), sys.executable, str(EXAMPLE)]
+        command += ["--data", str(parts), "--seed", str(run.seed), "--json", str(json_file)]
+        command += options_of(run, self._args).split()
+        if run.mode == BUDGET:
+            command += ["--budget", str(self._budget(run))]
+        start_s = time.perf_counter()
+        with output.open("w") as stream:
+            status = run_to_end(command, stream, self._args.timeout)
+        wall_s = time.perf_counter() - start_s
+        if status != 0 or not json_file.exists():
+            ended = "was stopped: it took too long" if status is None else f"ended with {status}"
+            lines = output.read_text(errors="replace").splitlines()[-15:]
+            raise RuntimeError("\n".join([f"{run.key}: the training {ended}", *lines]))
+        figures = json.loads(json_file.read_text())
+        return kept(figures) | {
+            "options": options_of(run, self._args),
+            "wall_s": round(wall_s, 1),
+        }
+
+    def _partition(self, setting: Setting) -> Path:
+        """Return the partition of a graph, made where it is not there."""
+        parts = self._folder / f"{setting.graph}-{setting.num_ranks}"
+        if not hvs.is_partition(parts):
+            graph = self._args.graphs / setting.graph / f"{setting.graph}.npz"
+            hvs.partition_graph(graph, parts, setting.num_ranks)
+        return parts
+
+    def _budget(self, run: Run) -> int:
+        """Return twice what one bit sends."""
+        file = self._args.results
+        results = json.loads(file.read_text())["jobs"] if file.exists() else {}
+        sent = one_bit_bytes(run.setting, results)
+        if sent is None:
+            raise RuntimeError(f"{run.key}: no run of one bit says what it sends")
+        return 2 * sent
 
 
-def main() -> None:
-    """Run what is missing, then print the table."""
+def options_of(run: Run, args: argparse.Namespace) -> str:
+    """Return a run's command line with what every recipe is given more."""
+    return f"{run.options} {args.more}".strip()
+
+
+def kept(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a training's own report."""
+    names = ["metric", "test_accuracy", "val_accuracy"]
+    names += ["bytes_sent_per_epoch", "bytes_full_precision_per_epoch"]
+    losses, stale = figures["loss"], [len(each) for each in figures["stale"]]
+    num_exchanges = len(losses) * len(figures["exchanges"])
+    bits = [each for each in figures["bits"] if each is not None]
+    return {name: figures[name] for name in names} | {
+        "loss": [None if each is None else float(f"{each:.4g}") for each in losses[::_EVERY]],
+        "loss_epochs": list(range(1, len(losses) + 1, _EVERY)),
+        "epoch_s": round(statistics.median(figures["epoch_s"]), 4),
+        "bits": round(statistics.mean(bits), 3) if bits else 32.0,
+        "stale_share": round(sum(stale) / num_exchanges, 4) if num_exchanges else 0.0,
+    }
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("graphs", type=Path, help="folder with NAME/NAME.npz for each graph")
-    parser.add_argument("--results", type=Path, required=True, help="kept and added to")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--only", choices=list(RECIPES), nargs="+", default=list(RECIPES))
-    parser.add_argument("--plot", type=Path, help="draw the loss curves to this file")
-    parser.add_argument("--codecs", choices=list(CODECS), nargs="+", default=list(CODECS))
-    args = parser.parse_args()
-    recipes = {graph: f"{COMMON} {RECIPES[graph]}, {args.ranks} ranks" for graph in RECIPES}
-    document: dict[str, Any] = {"recipes": recipes, "runs": {}}
+    add = parser.add_argument
+    add("graphs", type=Path, help="folder with NAME/NAME.npz for each graph")
+    add("--results", type=Path, required=True, help="kept and added to")
+    add("--seeds", type=int, default=5)
+    add("--ranks", type=int, nargs="+", default=[4])
+    add("--only", choices=[*GRAPHS, *MODELS, *MODES], nargs="+", default=[], metavar="NAME")
+    add("--more", default="", metavar="OPTIONS", help="of full_graph.py, behind every recipe's")
+    add("--launcher", default=_HOROVODRUN, help="starts a command on {ranks} ranks")
+    add("--timeout", type=float, default=900.0, metavar="S", help="for a training")
+    add("--again", action="store_true", help="run trainings that are in the file too")
+    add("--plot", type=Path, help="draw the loss curves to this file")
+    args = parser.parse_args(arguments)
     if args.results.exists():
-        document = json.loads(args.results.read_text())
-    if document["recipes"] != recipes:
-        parser.error(f"--results {args.results} was made with other options; name another file")
-    results = document["runs"]
-    runs = [
-        (graph, codec, seed)
-        for graph in args.only
-        for seed in range(args.seeds)
-        for codec in args.codecs
-        if f"{graph}|{codec}|{seed}" not in results
-    ]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for graph, codec, seed in tqdm(runs, unit="run"):
-            parts = folder / graph
-            if not hvs.is_partition(parts):
-                hvs.partition_graph(args.graphs / graph / f"{graph}.npz", parts, args.ranks)
-            options = f"{RECIPES[graph]} {CODECS[codec]}"
-            results[f"{graph}|{codec}|{seed}"] = train(parts, options, seed, args.ranks, folder)
-            args.results.parent.mkdir(parents=True, exist_ok=True)
-            partial = args.results.with_suffix(".partial")
-            partial.write_text(json.dumps(document, indent=1) + "\n")
-            partial.replace(args.results)
-    print(table(results, args.ranks))
-    if args.plot:
+        check_results(parser, args)
+    return args
+
+
+def check_results(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with a message where the results are not of these recipes."""
+    document = json.loads(args.results.read_text())
+    advice = "name another file"
+    if "jobs" not in document:
+        parser.error(f"--results {args.results}: another program's, or an older one's; {advice}")
+    for key, figures in document["jobs"].items():
+        if figures["options"] != options_of(Run.from_key(key), args):
+            parser.error(f"--results {args.results}: {key} was made with other options; {advice}")
+
+
+def summary_of(figures: Mapping[str, Any]) -> str:
+    """Say in a line how a training ended."""
+    return f"test {100 * figures['test_accuracy']:.2f} %, {figures['wall_s']:.0f} s"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing, then print the tables."""
+    args = parse_arguments(arguments)
+    known = json.loads(args.results.read_text())["jobs"] if args.results.exists() else {}
+    runs = with_one_bit(wanted_runs(args.only, args.ranks, args.seeds), known)
+    with tempfile.TemporaryDirectory() as folder:
+        results, failures = measure(
+            runs,
+            Trainer(args, Path(folder)),
+            args.results,
+            again=args.again,
+            summary_of=summary_of,
+        )
+    print(f"{table(results)}\n\n{overview(results)}")
+    if args.plot and results:
         plot(results, args.plot)
+    end(failures)
 
 
 if __name__ == "__main__":

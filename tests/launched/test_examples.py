@@ -38,7 +38,7 @@ def train(tmp_path: Path, num_ranks: int, options: str, data: object = GRAPH) ->
     ("num_ranks", "options", "ratio"),
     [
         (1, "--model gcn --codec full", None),
-        (2, "--model sage --codec 1 --hidden 256 --norm layer", 27),
+        (2, "--model sage --codec 1 --hidden 256 --norm layer", 25),  # 5 wide behind the last
         (3, "--model gat --codec half", 1.9),
         (4, "--model gin --codec 1 --code centroid --hidden 256", 27),
     ],
@@ -70,6 +70,72 @@ def test_full_graph_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
     again = train(tmp_path, 2, options.replace(" --parts-dir", ""), tmp_path / "kept" / "2-parts")
     assert first["loss"] == again["loss"]
     assert first["test_accuracy"] == again["test_accuracy"]
+
+
+def test_full_graph_pipelined_is_stale_except_where_it_waits(tmp_path: Path) -> None:
+    options = "--model jknet --layers 3 --hidden 16 --staleness pipelined --sync-every 3 --warmup 2"
+    figures = train(tmp_path, 2, f"{options} --epochs 8 --norm layer")
+    exchanges = [
+        f"convs.{layer}.{way}"
+        for way, layer in zip(["forward"] * 2 + ["backward"] * 2, [1, 2, 2, 1], strict=True)
+    ]
+    assert figures["exchanges"] == exchanges
+    waits = [True, True, True, False, False, True, False, False]
+    assert figures["stale"] == [[] if each else exchanges for each in waits]
+    assert figures["drift"] == [{}] * 8
+    assert figures["loss"][-1] < figures["loss"][0]
+
+
+def test_full_graph_bounded_is_stale_where_drift_is_small(tmp_path: Path) -> None:
+    limit = 0.4
+    options = f"--model gat --hidden 32 --staleness bounded --max-drift {limit} --warmup 3"
+    options += " --layers 3 --dropout 0"  # a mask that is new in each epoch is a large change
+    figures = train(tmp_path, 2, f"{options} --epochs 15 --codec auto --norm layer")
+    for epoch, (stale, drift) in enumerate(zip(figures["stale"], figures["drift"], strict=True)):
+        small = [name for name, value in drift.items() if value <= limit]
+        assert stale == (small if epoch >= 3 else [])
+        assert set(drift) == (set(figures["exchanges"]) if epoch >= 1 else set())
+    assert 0 < sum(map(len, figures["stale"])) < 15 * len(figures["exchanges"])
+    assert all(round(bits) == 32 for bits in figures["bits"][:5])  # the trial's first half
+    assert figures["bits"][5] < 4
+
+
+@pytest.mark.parametrize(
+    ("options", "least", "most"),
+    [
+        ("--bits-policy degree --base-bit 2 --adapt-base --compression lags", 4, 6.5),
+        ("--bits-policy budget --budget 60000 --no-overlap --no-smaller-side", 2, 6),
+    ],
+)
+def test_full_graph_sends_the_bits_of_the_policy(
+    tmp_path: Path, options: str, least: float, most: float
+) -> None:
+    figures = train(tmp_path, 2, f"--model gcn --layers 3 --epochs 4 --norm layer {options}")
+    first, *later = figures["bits"]
+    assert first < 2  # one bit until there is a plan, and headers
+    assert all(least < bits < most for bits in later)
+    sent = figures["bytes_sent"]
+    assert figures["bytes_sent_per_epoch"] == sum(sent) / 4
+    if figures["budget"]:
+        assert all(0.9 * figures["budget"] < each < 1.02 * figures["budget"] for each in sent[1:])
+
+
+def test_full_graph_that_is_resumed_equals_one_never_stopped(tmp_path: Path) -> None:
+    options = "--model sage --layers 3 --norm batch --staleness pipelined --warmup 1 --delta "
+    options += "--code centroid --refresh-every 3 --compression topk --density 0.1"
+    kept = f"{options} --checkpoint {tmp_path / 'kept'}"
+    whole = train(tmp_path, 2, f"{options} --epochs 8")
+    first = train(tmp_path, 2, f"{kept} --epochs 4 --checkpoint-every 3")
+    assert first["loss"] == whole["loss"][:4]
+    resumed = train(tmp_path, 2, f"{kept} --epochs 8 --resume")
+    for figure in ("loss", "test_accuracy", "stale", "bytes_sent", "bits"):
+        assert resumed[figure] == whole[figure], figure
+    elsewhere = train(tmp_path, 3, f"{kept} --epochs 12 --resume")
+    assert elsewhere["loss"][:8] == whole["loss"]
+    assert len(elsewhere["loss"]) == 12
+    assert elsewhere["loss"][-1] < whole["loss"][3]
+    assert elsewhere["stale"][8] == []  # rows of another partition are not used
+    assert elsewhere["stale"][9] == elsewhere["exchanges"]
 
 
 def test_full_graph_on_broken_input_says_so_on_every_rank(tmp_path: Path) -> None:

@@ -1,0 +1,8 @@
+"""The examples are programs: they import each other from their own folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
