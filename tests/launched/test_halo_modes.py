@@ -33,5 +33,5 @@ def test_program_may_end_with_exchanges_open(tmp_path: Path) -> None:
 def test_rank_that_raises_in_forward_ends_all_soon(tmp_path: Path) -> None:
     job = horovodrun(3, "tests/programs/halo_leaves.py", tmp_path, "raise", timeout_s=100)
     assert job.returncode not in (0, None), job.output
-    assert "rank 1: KeyError: \"a user's mistake\"" in job.output
+    assert 'rank 1: KeyError: "a user\'s mistake"' in job.output
     assert "rank 0 ends" not in job.output and "rank 2 ends" not in job.output
