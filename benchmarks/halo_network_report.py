@@ -2,6 +2,7 @@
 
     python benchmarks/halo_network_report.py FILE
     python benchmarks/halo_network_report.py FILE --every-way
+    python benchmarks/halo_network_report.py FILE --picture docs/images/halo_network.png
 
 The share of communication is that of an epoch in full precision: what is left of it without any
 exchange is the rest.
@@ -13,13 +14,29 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from halo_network_model import MODELS
-from halo_network_ways import FULL_PRECISION, NO_EXCHANGE, WAYS
+from halo_network_ways import FULL_PRECISION, NO_EXCHANGE, PLAIN, WAYS
+from matplotlib import pyplot
 from network_report import bits_per_second
+from ratio_panel import add_legend, draw_ratios
 
 Job = dict[str, Any]
+
+_COLOURS: Final = MappingProxyType(
+    {
+        PLAIN: "black",
+        FULL_PRECISION: "tab:gray",
+        "half precision": "tab:blue",
+        "one bit": "tab:orange",
+        "one bit pipelined": "tab:red",
+        "one bit bounded": "tab:purple",
+        "one bit with top-k": "tab:olive",
+        "pipelined with top-k": "tab:green",
+    }
+)
 
 
 def ordered(results: Mapping[str, Job]) -> list[Job]:
@@ -170,15 +187,50 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
+def draw(results: Mapping[str, Job], picture: Path) -> None:
+    """Draw the ratio to no exchange over the rate, a line for each way, a panel for each hosts.
+
+    Args:
+        results: Jobs by key, of one model, graph and compute.
+        picture: File to write.
+    """
+    jobs = ordered(results)
+    hosts = sorted({job["hosts"] for job in jobs if _num_rates(jobs, job["hosts"]) > 1})
+    figure, panels = pyplot.subplots(
+        1, len(hosts), figsize=(7.0 * len(hosts), 4.6), squeeze=False, constrained_layout=True
+    )
+    for panel, count in zip(panels.flat, hosts, strict=True):
+        own = [job for job in jobs if job["hosts"] == count]
+        ratios: dict[str, dict[str, float]] = {}
+        for job in own:
+            for way in _COLOURS:
+                ratio = ratio_of(job, way, NO_EXCHANGE)
+                if ratio is not None:
+                    ratios.setdefault(way, {})[job["rate"]] = ratio
+        draw_ratios(panel, [job["rate"] for job in own], ratios, _COLOURS)
+        panel.set_title(f"{model_of(own[0])}, {count} hosts, {own[0]['compute']} compute")
+        panel.set_ylabel("epoch, ratio to no exchange")
+    add_legend(figure, list(panels.flat), columns=3)
+    figure.savefig(picture, dpi=110)
+    pyplot.close(figure)
+
+
+def _num_rates(jobs: list[Job], hosts: int) -> int:
+    return sum(job["hosts"] == hosts for job in jobs)
+
+
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, and draw the picture."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("results", type=Path, help="what halo_network.py wrote")
     parser.add_argument("--every-way", action="store_true", help="a table for each job")
+    parser.add_argument("--picture", type=Path, help="where to draw it")
     args = parser.parse_args()
     results = json.loads(args.results.read_text())["jobs"]
+    if args.picture:
+        draw(results, args.picture)
     print(every_way(results) if args.every_way else overview(results))
 
 

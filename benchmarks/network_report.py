@@ -14,9 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from matplotlib import pyplot, ticker
+from matplotlib import pyplot
 from network_models import MODELS
 from network_ways import LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
+from ratio_panel import add_legend, draw_ratios
 
 _UNITS: Final = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
 _COLOURS: Final = MappingProxyType(
@@ -145,18 +146,7 @@ def draw(results: Mapping[str, dict[str, Any]], compute: str, picture: Path) -> 
             _draw_panel(panel, own, rates)
             panel.set_title(f"{model}, {count} hosts", fontsize=10)
         row[0].set_ylabel("step, ratio to no exchange")
-    handles = {
-        label: handle
-        for panel in panels.flat
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        frameon=False,
-        ncols=max(1, len(handles)),
-        loc="outside lower center",
-    )
+    add_legend(figure, list(panels.flat), columns=len(_COLOURS))
     figure.suptitle(f"{compute} compute")
     figure.savefig(picture, dpi=110)
     pyplot.close(figure)
@@ -164,19 +154,13 @@ def draw(results: Mapping[str, dict[str, Any]], compute: str, picture: Path) -> 
 
 def _draw_panel(panel: Any, jobs: list[dict[str, Any]], rates: list[str]) -> None:
     """Draw one model's jobs."""
-    places = {rate: place for place, rate in enumerate(rates)}  # unlimited has no number
-    for way, colour in _COLOURS.items():
-        points = [(places[job["rate"]], ratio_of(job, way)) for job in jobs]
-        known = [(place, ratio) for place, ratio in points if ratio is not None]
-        if known:
-            panel.plot(*zip(*known, strict=True), color=colour, marker="o", markersize=3, label=way)
-    panel.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
-    panel.set_yscale("log")
-    panel.minorticks_off()
-    panel.yaxis.set_major_locator(ticker.FixedLocator([1, 1.5, 2, 3, 5, 10, 20, 30, 50]))
-    panel.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    panel.set_xticks(range(len(rates)), rates, fontsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
+    ratios: dict[str, dict[str, float]] = {}
+    for job in jobs:
+        for way in _COLOURS:
+            ratio = ratio_of(job, way)
+            if ratio is not None:
+                ratios.setdefault(way, {})[job["rate"]] = ratio
+    draw_ratios(panel, rates, ratios, _COLOURS)
 
 
 def main() -> None:
