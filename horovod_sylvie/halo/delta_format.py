@@ -27,7 +27,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from .codec import FullPrecision
+from .codec import FullPrecision, all_finite
 from .delta import Delta
 from .delta_copies import Copies, State, copies_of, state_of
 from .format import CodecFormat, Format
@@ -208,11 +208,11 @@ class _Refresh(_StreamFormat):
         """See `Format.encode`. Rows with Inf or NaN cannot be represented here."""
         self._sent = self._stream.distinct_rows(rows)
         messages, _ = self._inner.encode(rows, key)
-        return messages, not bool(torch.isfinite(self._sent).all())
+        return messages, not all_finite(self._sent)
 
     def _advance(self, sent: Tensor, received: Tensor, out: Tensor) -> Copies:
         self._inner.decode(received, out)
-        if not bool(torch.isfinite(out).all()):  # the sender would have said so
+        if not all_finite(out):  # the sender would have said so
             raise ValueError(
                 "decode: expected finite rows in a refresh, got Inf or NaN. The message was "
                 "damaged."
@@ -244,7 +244,7 @@ class _Change(_StreamFormat):
         changes = self._stream.distinct_rows(rows).sub_(self._copies.sent)
         messages, nonfinite = self._inner.encode(changes, key)
         if isinstance(self._inner.codec, FullPrecision):  # it would pass Inf and NaN on
-            nonfinite = not bool(torch.isfinite(changes).all())
+            nonfinite = not all_finite(changes)
         self._sent = None
         if not nonfinite:  # otherwise peers do not decode these messages either
             self._stream.decode_own(messages, changes)

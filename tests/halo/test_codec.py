@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from horovod_sylvie.halo.codec import Codec, FullPrecision, Half
+from horovod_sylvie.halo.codec import Codec, FullPrecision, Half, all_finite
 from horovod_sylvie.halo.message import header_rows
 from horovod_sylvie.halo.packed_codec import Bits, OneBit
 from horovod_sylvie.halo.plan import MessageLayout, Route
@@ -284,3 +284,14 @@ def test_random_bytes_raise_or_decode_to_finite_rows(data, codec: Codec, num_fea
         raised = str(error)
     assert ("row" in raised) if raised else bool(guarded.isfinite().all())
     assert bool((guarded[[0, -1]] == 77.0).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_one_element_that_is_not_finite_is_found_anywhere(dtype: torch.dtype, value: float) -> None:
+    rows = torch.randn(5, 7).to(dtype)
+    assert all_finite(rows) and all_finite(rows[:0])
+    for place in range(rows.numel()):
+        changed = rows.clone()
+        changed.view(-1)[place] = value
+        assert not all_finite(changed)
