@@ -40,7 +40,8 @@ def allocate_bits(
 
     Args:
         weight: Importance of each row: its squared spread times the sum of the squared weights
-            with which its receivers aggregate it. A row of weight 0 stays at one bit. [N], float64
+            with which its receivers aggregate it, in any unit that all rows share. A row of
+            weight 0 stays at one bit. [N], float64
         row_features: Elements of each row, F. [N], int64, at least 1
         copies: Receivers that each row goes to. [N], int64, at least 1
         budget_bytes: Bytes that all copies of all rows may take together, without the headers of

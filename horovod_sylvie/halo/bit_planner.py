@@ -5,13 +5,12 @@ what they weigh at their receivers was told once. The receivers learn the bits i
 direction, and each plan has a version, which is in every header: two ranks that do not use the same
 plan fail loudly.
 
-Shapes: U distinct rows to send, n rows received, F features.
+Shapes: N rows, U distinct rows to send, F features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -26,25 +25,13 @@ from .bit_tables import BitTables, exchange_bits, receiver_weights
 from .codec import Codec
 from .loss_trend import LossTrend
 from .mixed_format import MixedFormat
+from .observed_rows import ObservedRows
 from .packed_codec import Bits, OneBit
 from .plan import HaloPlan, Route
 from .traffic import Direction
 
 _TINY: Final = 1e-30  # no weight is divided by less
 _DIRECTIONS: Final[tuple[Direction, ...]] = ("forward", "backward")
-
-
-@dataclass(frozen=True)
-class _Observed:
-    """What a plan by budget needs of the rows of a slot and direction.
-
-    Attributes:
-        ranges: Maximum less minimum of each distinct row to send. [U], float64
-        num_features: Elements of a row, F.
-    """
-
-    ranges: Tensor
-    num_features: int
 
 
 class BitPlanner:
@@ -56,6 +43,7 @@ class BitPlanner:
         plan: Who sends which rows to whom.
         codec: What one bit means, forward.
         options: By budget or by degree.
+        name: Begins the names of operations.
 
     Attributes:
         version: Plans made so far.
@@ -70,6 +58,8 @@ class BitPlanner:
         plan: HaloPlan,
         codec: OneBit,
         options: BudgetBits | DegreeBits,
+        *,
+        name: str,
     ) -> None:
         self.version = 0
         self.tables: dict[tuple[str, Direction], BitTables] = {}
@@ -78,16 +68,17 @@ class BitPlanner:
         self._partition = partition
         self._plan = plan
         self._options = options
+        self._name = name
         self._codecs: Mapping[Direction, Mapping[int, Codec]] = MappingProxyType(
             {
                 "forward": {1: codec, 2: Bits(2), 4: Bits(4), 8: Bits(8)},
                 "backward": {1: codec.for_gradients(), 2: Bits(2), 4: Bits(4), 8: Bits(8)},
             }
         )
-        self._observed: dict[tuple[str, Direction], _Observed] = {}
+        self._observed: dict[tuple[str, Direction], ObservedRows] = {}
         self._formats: dict[tuple[str, Direction, int, torch.dtype], MixedFormat] = {}
         self._weights: Tensor | None = None
-        self._loss: Handle | None = None
+        self._loss: Handle | float | None = None
         self._is_due = options.is_due(0)
 
     def format(self, rows: Tensor, slot: str, direction: Direction) -> MixedFormat | None:
@@ -101,7 +92,7 @@ class BitPlanner:
         key = (slot, direction)
         num_features = rows.shape[1]
         if isinstance(self._options, BudgetBits) and self._is_due:
-            self._observed[key] = _Observed(_ranges(rows, self._route(direction)), num_features)
+            self._observed[key] = ObservedRows.of(rows, self._route(direction))
         tables = self.tables.get(key)
         if tables is None:
             return None
@@ -122,10 +113,13 @@ class BitPlanner:
         """Add up the ranks' losses, where the plan depends on them. See `HaloExchange`."""
         if self.trend is None or not self._adapts:
             return
-        if self._loss is not None:
-            self._loss.wait()  # the epoch's last loss counts
+        self._take_loss()  # the epoch's last loss counts
         share = loss.detach().to("cpu", torch.float64).reshape(1)
-        self._loss = self._comm.allreduce(share, name="sylvie.halo.loss")
+        self._loss = self._comm.allreduce(share, name=f"sylvie.{self._name}.loss")
+
+    def drain(self) -> None:
+        """Wait for the loss that is in flight; the number stays for the end of the epoch."""
+        self._loss = self._take_loss()
 
     def end_epoch(self, epoch: int, slots: Sequence[tuple[str, Direction]]) -> None:
         """Plan again where that is due; all ranks do in the same epoch.
@@ -142,19 +136,20 @@ class BitPlanner:
             if self._is_due:
                 self._plan_by_budget(self._options)
         else:
-            self._plan_by_degree(slots)
+            self._plan_by_degree(epoch, slots)
         self._is_due = self._options.is_due(epoch + 1)
 
     def load(
         self, version: int, tables: Mapping[tuple[str, Direction], BitTables], epoch: int
     ) -> None:
-        """Go on with the plan of a checkpoint, or with none.
+        """Go on with the plan of a checkpoint, or with none. A loss that was told is forgotten.
 
         Args:
             version: Plans made so far.
             tables: The bits of each row; none where they must be planned anew.
             epoch: The epoch that is next.
         """
+        self._take_loss()
         self.version = version
         self.tables = dict(tables)
         self._is_due = not tables or self._options.is_due(epoch)
@@ -162,8 +157,18 @@ class BitPlanner:
         self._observed.clear()
 
     @property
+    def options_text(self) -> str:
+        """The options in one line: `trend` goes on only under equal ones."""
+        return str(self._options)
+
+    @property
     def _adapts(self) -> bool:
         return isinstance(self._options, DegreeBits) and self._options.adapt
+
+    def _take_loss(self) -> float | None:
+        """Wait for the loss of all ranks, and forget it here; None where none was told."""
+        loss, self._loss = self._loss, None
+        return loss if loss is None or isinstance(loss, float) else float(loss.wait())
 
     def _route(self, direction: Direction) -> Route:
         return self._plan.backward if direction == "backward" else self._plan.forward
@@ -177,50 +182,51 @@ class BitPlanner:
         keys = list(self._observed)
         if not keys:
             return
-        weights, features, copies = [], [], []
-        for slot, direction in keys:
-            observed = self._observed[slot, direction]
-            weights.append(self._importance(direction) * observed.ranges.square())
-            copies.append(_num_copies(self._route(direction)))
-            features.append(torch.full_like(copies[-1], observed.num_features))
-        weight, row_features = torch.cat(weights), torch.cat(features)
-        least = least_bytes(row_features, torch.cat(copies))
+        observed = list(self._observed.values())
+        weight = torch.cat(
+            [
+                each.relative_weights(self._importance(direction))
+                for each, (_, direction) in zip(observed, keys, strict=True)
+            ]
+        )
+        row_features = torch.cat([each.row_features for each in observed])
+        copies = torch.cat([each.copies for each in observed])
+        least = least_bytes(row_features, copies)
         totals = torch.tensor([least], dtype=torch.float64)
-        total = int(self._comm.allreduce(totals, name="sylvie.halo.least_bytes").wait())
+        total = int(self._comm.allreduce(totals, name=f"sylvie.{self._name}.least_bytes").wait())
         if options.budget_bytes < total:
             raise ValueError(
                 f"BudgetBits: expected at least {total} bytes per epoch, one bit for every element "
                 f"of every rank's boundary rows, for 'budget_bytes', got {options.budget_bytes}."
             )
         share = options.budget_bytes * least // max(total, 1)
-        bits = allocate_bits(
-            weight, row_features, torch.cat(copies), budget_bytes=max(share, least)
-        )
-        self._tell(keys, list(bits.split([len(each) for each in copies])))
+        bits = allocate_bits(weight, row_features, copies, budget_bytes=max(share, least))
+        self._tell(keys, list(bits.split([len(each.copies) for each in observed])))
         self._observed.clear()
 
-    def _plan_by_degree(self, slots: Sequence[tuple[str, Direction]]) -> None:
+    def _plan_by_degree(self, epoch: int, slots: Sequence[tuple[str, Direction]]) -> None:
         """Rank rows by in-degree; the base may follow the loss."""
         assert isinstance(self._options, DegreeBits)
         assert self.trend is not None
         base = self.trend.base
         if self._adapts:
-            if self._loss is None:
+            loss = self._take_loss()
+            if loss is None:
                 raise RuntimeError(
                     "DegreeBits: expected the loss of this epoch, by which adapt=True chooses the "
                     "base. Call halo.record_loss(loss) after each forward pass, on every rank."
                 )
-            loss, self._loss = self._loss, None
-            self.trend = self.trend.observe(float(loss.wait()))
-        is_changed = self._is_due and base != self.trend.base
-        if is_changed or not set(slots) <= set(self.tables):
+            self.trend = self.trend.observe(loss, may_change=self._options.is_due(epoch))
+        if base != self.trend.base or not set(slots) <= set(self.tables):
+            # Also for layers that were not called in this epoch: the base is theirs too
+            keys = list(dict.fromkeys([*self.tables, *slots]))
             degrees = self._partition.in_weight
             known = {
                 "forward": degrees[self._route("forward").unique_rows],
                 "backward": degrees[self._plan.num_inner :],
             }
-            columns = [bits_by_degree(known[direction], self.trend.base) for _, direction in slots]
-            self._tell(slots, columns)
+            columns = [bits_by_degree(known[direction], self.trend.base) for _, direction in keys]
+            self._tell(keys, columns)
 
     def _tell(self, keys: Sequence[tuple[str, Direction]], columns: Sequence[Tensor]) -> None:
         """Tell the receivers, and use the plan from the next epoch on."""
@@ -236,7 +242,7 @@ class BitPlanner:
                 self._comm,
                 self._route(direction),
                 list(own.values()),
-                name=f"sylvie.halo.bits.{direction}",
+                name=f"sylvie.{self._name}.bits.{direction}",
             )
             for (key, sent), arrived in zip(own.items(), received, strict=True):
                 self.tables[key] = BitTables(self.version, sent, arrived)
@@ -259,15 +265,3 @@ class BitPlanner:
                 self._comm, self._plan, partition.edge_index, mean.double()
             )
         return self._weights
-
-
-def _ranges(rows: Tensor, route: Route) -> Tensor:
-    """Return maximum less minimum of each distinct row to send; 0 where it is not finite."""
-    picked = rows if route.unique_rows is None else rows.index_select(0, route.unique_rows)
-    spread = picked.amax(dim=1).double() - picked.amin(dim=1).double()
-    return torch.nan_to_num(spread, nan=0.0, posinf=0.0)
-
-
-def _num_copies(route: Route) -> Tensor:
-    """Return the receivers of each distinct row. [U], int64."""
-    return torch.bincount(route.expand, minlength=route.num_unique)

@@ -23,6 +23,9 @@ from .bit_allocation import BIT_WIDTHS
 class BudgetBits:
     """Give every row the bits that make the least error under a budget of bytes.
 
+    The error of each layer and direction is relative to the rows that travel there
+    (`observed_rows.py`), so bits do not depend on the units of features or of the loss.
+
     Attributes:
         budget_bytes: Bytes of rows that all ranks together send in one epoch of training, features
             forward and gradients backward. The headers of messages and the rows that planning
@@ -50,10 +53,15 @@ class DegreeBits:
     With `base` 1 the quarters of the rows have 1, 2, 4 and 8 bits (3.75 on average), with 2 the
     thirds have 2, 4 and 8, with 4 the halves have 4 and 8, and with 8 all rows have 8.
 
+    In the first epoch all rows have one bit, although degrees are known before it: which layers
+    exchange rows is known once they have been called, and receivers are told at the epoch's end.
+    The same holds for a layer that is first called later.
+
     Attributes:
         base: The fewest bits: 1, 2, 4 or 8; where `adapt`, those of the first epochs.
         adapt: Whether the trend of the loss changes the base (`loss_trend.py`).
-        every: Where `adapt`, epochs from one decision about the base to the next.
+        every: Where `adapt`, epochs from one decision about the base to the next: it may change
+            after epochs 0, `every`, 2 * `every` and so on.
     """
 
     base: int = 1

@@ -74,12 +74,14 @@ class LossTrend:
                 f"'speeds', got {self.smoothed!r} and {self.speeds!r}."
             )
 
-    def observe(self, loss: float) -> LossTrend:
+    def observe(self, loss: float, *, may_change: bool = True) -> LossTrend:
         """Return the state after one more epoch.
 
         Args:
             loss: The epoch's training loss over all ranks: all-reduced, so that every rank gives
                 the same number and all decide alike.
+            may_change: Whether the base may change after this epoch. Where not, the loss still
+                counts for a later one.
 
         Returns:
             The new state; its `base` is that of the next epoch.
@@ -102,7 +104,7 @@ class LossTrend:
             smoothed=smoothed,
             speeds=(*self.speeds, *speed)[-_WINDOW:],
         )
-        base = seen._wanted()
+        base = seen._wanted() if may_change else self.base
         return (
             seen if base == seen.base else replace(seen, base=base, num_since_change=0, speeds=())
         )

@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horovod_sylvie.halo.bit_policy import BudgetBits, DegreeBits, bits_by_degree
@@ -17,6 +17,7 @@ GROUPS = {1: [1, 2, 4, 8], 2: [2, 4, 8], 4: [4, 8], 8: [8]}
 
 
 @given(degrees=st.lists(st.integers(0, 5), max_size=40), base=st.sampled_from([1, 2, 4, 8]))
+@settings(deadline=None)
 def test_bits_by_degree_are_equal_groups_in_order_of_degree(degrees: list[int], base: int) -> None:
     bits = bits_by_degree(torch.tensor(degrees, dtype=torch.int64), base)
     assert (bits.dtype, tuple(bits.shape)) == (torch.uint8, (len(degrees),))

@@ -67,6 +67,22 @@ def test_nothing_changes_before_start() -> None:
     assert bases(losses, LossTrend(start=0, hold=1)).index(2) == 5  # a window of five speeds
 
 
+@pytest.mark.parametrize("every", [2, 3, 4, 7])
+def test_base_changes_only_where_it_may_and_then_by_all_losses(every: int) -> None:
+    state, free, changes = LossTrend(), LossTrend(hold=100), []
+    for epoch, loss in enumerate(follow(lambda epoch: -(0.8**epoch), 60)):
+        before = state.base
+        state = state.observe(loss, may_change=epoch % every == 0)
+        free = free.observe(loss)
+        assert state.smoothed == free.smoothed
+        if state.base != before:
+            changes.append(epoch)
+    first = next(epoch for epoch in range(9, 60) if epoch % every == 0)
+    apart = next(epochs for epochs in range(10, 60) if epochs % every == 0)
+    assert changes == [first, first + apart, first + 2 * apart]
+    assert state.base == 8
+
+
 def test_a_full_window_and_hold_lie_between_changes() -> None:
     losses = follow(lambda epoch: -(0.8**epoch), 60)
     for hold, apart in ((1, 5), (5, 5), (7, 7), (20, 20)):
