@@ -126,7 +126,7 @@ def DistributedOptimizer(  # noqa: N802  # Horovod's name
         )
     check_limits(clip_norm, telemetry_every, momentum)
     check_scaler(scaler)
-    check_halo(halo, op_name, process_set)
+    check_halo(halo, op_name, process_set=process_set, scaler=scaler, uneven_batches=uneven_batches)
     named = check_named_parameters(optimizer.param_groups, named_parameters)
     participates = process_set is None or bool(process_set.included())
     if comm is None and halo is not None:

@@ -85,7 +85,9 @@ def check_scaler(scaler: Any) -> None:
         )
 
 
-def check_halo(halo: Any, op_name: str, process_set: Any) -> None:
+def check_halo(
+    halo: Any, op_name: str, *, process_set: Any, scaler: Any, uneven_batches: bool
+) -> None:
     """Raise unless `halo` is None, or a halo exchange that goes with the other arguments."""
     name = "DistributedOptimizer"
     if halo is None:
@@ -103,6 +105,17 @@ def check_halo(halo: Any, op_name: str, process_set: Any) -> None:
         raise ValueError(
             f"{name}: expected no 'process_set' with 'halo', whose ranks are those of its "
             "communicator. Give HaloExchange that communicator, and leave process_set out."
+        )
+    if uneven_batches:
+        raise ValueError(
+            f"{name}: expected no 'uneven_batches' with 'halo': every rank takes part in every "
+            "forward pass, or the others wait for its rows."
+        )
+    if scaler is not None and scaler.is_enabled() and halo.staleness.keeps_rows:
+        raise ValueError(
+            f"{name}: expected no 'scaler' with {halo.staleness}: halo gradients of the epoch "
+            "before have its scale, and an overflow would come back. Train in bfloat16, which "
+            "needs no scaler, or with Synchronous()."
         )
     if os.environ.get("HOROVOD_ELASTIC") == "1":
         raise ValueError(

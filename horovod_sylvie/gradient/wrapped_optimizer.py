@@ -9,6 +9,7 @@ is made for each user's class, exactly one level above it, and carries Horovod's
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
@@ -24,6 +25,8 @@ from .control import OptimizerControl
 from .hyperparameters import write_numbers
 from .momentum import hide_momentum, show_momentum
 from .telemetry import Telemetry
+
+_logger = logging.getLogger(__name__)
 
 _OWN: Final = frozenset({"_hvs_inner", "_hvs_control", "_hvs_companion"})
 
@@ -180,6 +183,10 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             companion, beside = self._hvs_companion, state_dict.get(COMPANION_KEY)
             if companion is not None and beside is not None:
                 companion.check_state_dict(beside)
+            elif companion is not None:
+                _logger.warning(
+                    "horovod_sylvie: the loaded state has no halo rows; they stay as they are"
+                )
             ours = (STATE_KEY, COMPANION_KEY)
             own = {key: value for key, value in state_dict.items() if key not in ours}
             self._hvs_inner.load_state_dict(own)

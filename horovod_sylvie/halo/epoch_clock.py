@@ -54,8 +54,8 @@ class EpochClock:
         return time.perf_counter() - self._started_s
 
     def go_backward(self) -> None:
-        """Note that gradients have come."""
-        self._went_backward = True
+        """Note that gradients have come. Where no layer was called, they are of an epoch before."""
+        self._went_backward = self.is_running
 
     def resume_at(self, epoch: int) -> None:
         """Go on at an epoch of a checkpoint."""

@@ -60,6 +60,7 @@ class HaloExchange:
         overlap: Whether layers aggregate interior rows while halo rows are on their way.
         smaller_side: Whether layers exchange what is behind their linear map, where that is less.
         comm: The communicator.
+        has_model: Whether a model was converted with it.
         parts: What changes from epoch to epoch; for the package's own use.
     """
 
@@ -74,6 +75,7 @@ class HaloExchange:
         smaller_side: bool = True,
         comm: Communicator | None = None,
         seed: int = 0,
+        name: str = "halo",
     ) -> None:
         """Fix the plan. Collective: all ranks construct together, with equal options.
 
@@ -87,12 +89,15 @@ class HaloExchange:
             bits: How many bits each row gets, where that is decided row by row; the codec must be
                 `OneBit` then, which says what one bit means. None: the codec's.
             overlap: Whether a layer aggregates the rows that read no halo row while those are on
-                their way. The result is the same, to the order of summation.
+                their way. The result is the same, to the order of summation; dropout inside a
+                convolution draws other masks of the same kind.
             smaller_side: Whether GCN, GAT and SAGE layers exchange rows behind their linear map,
                 where those are narrower. The result is the same, to the order of summation, in
                 full precision.
             comm: The communicator; Horovod's world by default.
             seed: Of the stochastic rounding.
+            name: Begins the names of operations. Two exchanges that train in turns on one
+                communicator need different ones.
 
         Raises:
             PeerError: The ranks' partitions or options differ.
@@ -100,7 +105,7 @@ class HaloExchange:
             ValueError: The partition is not this rank's, or options do not go together.
         """
         comm = HorovodCommunicator() if comm is None else comm
-        check_options(codec, staleness, bits, seed)
+        check_options(codec, staleness, bits, seed, name)
         if (partition.rank, partition.num_parts) != (comm.rank, comm.size):
             raise ValueError(
                 f"HaloExchange: expected the partition of rank {comm.rank} of {comm.size} for "
@@ -124,8 +129,8 @@ class HaloExchange:
         planner = None
         if bits is not None and comm.size > 1:
             assert isinstance(codec, OneBit), "check_options has refused others"
-            planner = BitPlanner(comm, partition, plan, codec, bits)
-        clock, sender = EpochClock(), Sender(comm, plan, seed)
+            planner = BitPlanner(comm, partition, plan, codec, bits, name=name)
+        clock, sender = EpochClock(), Sender(comm, plan, seed, name=name)
         formats = Formats(plan, codec, planner)
         self.parts = HaloParts(
             comm=comm,
@@ -138,6 +143,7 @@ class HaloExchange:
             inputs=FetchedInputs(comm.rank),
             bits=planner,
         )
+        self.has_model = False
         self._reporter = EpochReporter(sender.traffic)
         self._starter = Starter(self.parts, staleness, self.end_epoch)
         self._agreed = False
@@ -158,18 +164,10 @@ class HaloExchange:
         return self._reporter.newest
 
     def extend(self, x: Tensor, *, layer: str, training: bool) -> Tensor:
-        """Append the halo rows to a rank's inner rows: `start` and wait.
-
-        Args:
-            x: Inner rows. [I, F], floating point
-            layer: See `start`.
-            training: See `start`.
+        """Append the halo rows to a rank's inner rows: `start`, and wait.
 
         Returns:
             Inner rows, then halo rows by owner. [I + H, F], dtype of `x`
-
-        Raises:
-            See `start`.
         """
         return self.start(x, layer=layer, training=training).extended()
 
@@ -208,10 +206,6 @@ class HaloExchange:
     def fetched(self, x: Tensor, *, layer: str) -> Tensor | None:
         """Return the rows that are kept for a layer, or None where `x` is another input.
 
-        Args:
-            x: Inner rows. [I, F]
-            layer: Name of the layer.
-
         Returns:
             Inner rows, then halo rows, [I + H, F]; or None.
         """
@@ -233,7 +227,8 @@ class HaloExchange:
         self._reporter.end(self.epoch, uses)
         if parts.bits is not None:
             parts.bits.end_epoch(self.epoch, list(uses))
-        parts.formats.end_epoch(self.comm, epoch_s)
+        if self.epoch >= self.staleness.settles_after:
+            parts.formats.end_epoch(self.comm, epoch_s)
         parts.clock.end_epoch()
 
     def record_loss(self, loss: Tensor) -> None:
@@ -253,13 +248,24 @@ class HaloExchange:
 
         Rows that arrive are kept: training may go on. All ranks call it at the same point.
         """
-        self.parts.pipeline.drain()
+        self.parts.drain()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold, of this rank: rows, epoch, plan of bits.
 
-        Waits for what is in flight. Call it between two epochs. Each rank saves its own.
+        Waits for what is in flight. Each rank saves its own, between two epochs; where backward has
+        run and nobody has ended the epoch yet, this does.
+
+        Raises:
+            RuntimeError: A layer was called in this epoch, and backward has not run.
         """
+        if self.parts.clock.is_over:
+            self.end_epoch()
+        if self.parts.clock.is_running:
+            raise RuntimeError(
+                "state_dict: expected to be called between two epochs, got a forward pass without "
+                "its backward. Call it after step(), or halo.end_epoch() on all ranks first."
+            )
         return self.parts.save()
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -272,9 +278,6 @@ class HaloExchange:
         A rank's own state, of the same partition and options, is taken over whole; training goes
         on as if it had not stopped. Of any other, the epoch and what all ranks share is, and rows
         are exchanged anew.
-
-        Args:
-            state: What `state_dict` returned.
 
         Raises:
             ValueError: It does not fit; nothing is changed then.

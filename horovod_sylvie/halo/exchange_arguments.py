@@ -15,7 +15,7 @@ from .packed_codec import OneBit
 from .staleness import Staleness
 
 
-def check_options(codec: Any, staleness: Any, bits: Any, seed: Any) -> None:
+def check_options(codec: Any, staleness: Any, bits: Any, seed: Any, name: Any) -> None:
     """Check the options of a `HaloExchange`.
 
     Args:
@@ -23,6 +23,7 @@ def check_options(codec: Any, staleness: Any, bits: Any, seed: Any) -> None:
         staleness: When rows may be old.
         bits: How many bits each row gets.
         seed: Of the rounding.
+        name: Begins the names of operations.
 
     Raises:
         TypeError: One is of the wrong kind.
@@ -40,6 +41,16 @@ def check_options(codec: Any, staleness: Any, bits: Any, seed: Any) -> None:
         )
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"HaloExchange: expected an int for 'seed', got {seed!r}.")
+    if not isinstance(name, str) or not name:
+        raise ValueError(
+            f"HaloExchange: expected a text that is not empty for 'name', got {name!r}."
+        )
+    if isinstance(codec, Automatic) and staleness.measures_drift:
+        raise ValueError(
+            f"HaloExchange: expected another codec than Automatic with {staleness}: how often rows "
+            "are old would change during the trial, and decide it. Try it with Synchronous(), and "
+            "give the codec that it chose."
+        )
     if bits is None:
         return
     if not isinstance(bits, BudgetBits | DegreeBits):
@@ -64,7 +75,7 @@ def check_rows(x: Any, num_inner: int) -> None:
         TypeError: They are no dense tensor.
         ValueError: They have another shape or dtype.
     """
-    expected = f"extend: expected floating-point inner rows [{num_inner}, F] for 'x'"
+    expected = f"HaloExchange.start: expected floating-point inner rows [{num_inner}, F] for 'x'"
     if not isinstance(x, Tensor):
         raise TypeError(f"{expected}, got {type(x).__name__}. Give a torch tensor.")
     if x.layout != torch.strided:

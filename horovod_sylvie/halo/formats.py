@@ -76,6 +76,7 @@ class Formats:
         codec = self._trained_codec()
         if is_backward:
             codec = codec.for_gradients()
+        assert isinstance(codec, Codec), "features that travel as changes have a stream"
         return self.by_codec(codec, route, num_features, dtype)
 
     def by_codec(
@@ -96,6 +97,9 @@ class Formats:
 
     def end_epoch(self, comm: Communicator, epoch_s: float) -> None:
         """Count an epoch of a codec's trial, and decide where it is complete.
+
+        Not called before old rows are used as often as later on: both halves of the trial wait
+        alike then.
 
         Args:
             comm: The communicator.
@@ -138,10 +142,8 @@ class Formats:
             self.streams[slot], self._kinds[slot] = stream, kind
         return self.streams[slot]
 
-    def _trained_codec(self) -> Codec:
+    def _trained_codec(self) -> Codec | Delta:
         if self.trial is not None:
             return self.trial.options.codec if self.trial.uses_codec else FULL_PRECISION
-        if isinstance(self._codec, Delta):
-            return self._codec.codec
-        assert isinstance(self._codec, Codec), "Automatic has a trial"
+        assert not isinstance(self._codec, Automatic), "it has a trial"
         return self._codec

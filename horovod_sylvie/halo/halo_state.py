@@ -15,9 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import torch
-from torch import Tensor
-
 from ..comm.agreement import gather_bytes
 from ..comm.protocol import Communicator
 from .automatic import Trial
@@ -26,17 +23,13 @@ from .bit_tables import BitTables
 from .epoch_clock import EpochClock
 from .fetched_input import FetchedInputs
 from .formats import Formats
+from .halo_state_checks import check_kinds, check_tensors, key_of, text_of
 from .loss_trend import LossTrend
 from .pipeline import Kept, Pipeline
 from .plan import HaloPlan
-from .traffic import Direction
 from .transfer import Sender
 
-_VERSION: Final = 1
-_FIELDS: Final = frozenset(
-    {"version", "rank", "num_ranks", "digest", "options", "shared", "steps", "kept", "sent"}
-    | {"streams", "bits_version", "bits", "times_s", "num_trials"}
-)
+VERSION: Final = 1
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +60,18 @@ class HaloParts:
     inputs: FetchedInputs
     bits: BitPlanner | None
 
-    def save(self) -> dict[str, Any]:
-        """Return this rank's state. Waits for what is in flight."""
+    def drain(self) -> None:
+        """Wait for whatever is in flight; rows that arrive are kept."""
         self.pipeline.drain()
+        if self.bits is not None:
+            self.bits.drain()
+
+    def save(self) -> dict[str, Any]:
+        """Return this rank's state, as copies. Waits for what is in flight."""
+        self.drain()
         trial, bits = self.formats.trial, self.bits
         return {
-            "version": _VERSION,
+            "version": VERSION,
             "rank": self.comm.rank,
             "num_ranks": self.comm.size,
             "digest": self.plan.digest,
@@ -80,15 +79,19 @@ class HaloParts:
             "shared": self._shared(),
             "steps": dict(self.sender.steps),
             "kept": {
-                _text(key): {"epoch": kept.epoch, "drift": kept.drift, "rows": kept.rows}
+                text_of(key): {"epoch": kept.epoch, "drift": kept.drift, "rows": kept.rows.clone()}
                 for key, kept in self.pipeline.kept.items()
             },
-            "sent": dict(self.pipeline.drifts.rows),
+            "sent": {name: rows.clone() for name, rows in self.pipeline.drifts.rows.items()},
             "streams": {slot: each.state() for slot, each in self.formats.streams.items()}
             | self.formats.saved,
             "bits_version": 0 if bits is None else bits.version,
             "bits": {
-                _text(key): {"version": each.version, "sent": each.sent, "received": each.received}
+                text_of(key): {
+                    "version": each.version,
+                    "sent": each.sent,
+                    "received": each.received,
+                }
                 for key, each in ({} if bits is None else bits.tables).items()
             },
             "times_s": [] if trial is None else list(trial.times_s),
@@ -97,28 +100,9 @@ class HaloParts:
 
     def check(self, state: Mapping[str, Any]) -> None:
         """Raise a ValueError unless `load` can take over a state; nothing is changed."""
-        missing = _FIELDS - set(state)
-        if missing or state["version"] != _VERSION:
-            raise ValueError(
-                f"load_state_dict: expected version {_VERSION} of the halo state, got "
-                f"{state.get('version')!r} without {sorted(missing)}. It was saved by another "
-                "release."
-            )
-        if not self._owns(state):
-            return
-        num_rows = {
-            "forward": (self.plan.forward.num_unique, self.plan.num_halo),
-            "backward": (self.plan.num_halo, len(self.plan.send_index)),
-        }
-        for text, entry in state["kept"].items():
-            _check_rows(text, entry["rows"], num_rows[_key(text)[1]][1], dimensions=2)
-        for name, rows in state["sent"].items():
-            direction = _key(name.replace(".", "|"))[1]
-            _check_rows(name, rows, num_rows[direction][0], dimensions=2)
-        for text, entry in state["bits"].items():
-            sent, received = num_rows[_key(text)[1]]
-            _check_rows(text, entry["sent"], sent, dimensions=1)
-            _check_rows(text, entry["received"], received, dimensions=1)
+        check_kinds(state, version=VERSION)
+        if self._owns(state):
+            check_tensors(state, self.plan)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over a state that was checked. All ranks load before their next exchange.
@@ -139,13 +123,13 @@ class HaloParts:
         self.sender.steps.update(state["steps"])
         for text, entry in state["kept"].items():
             rows = entry["rows"].to(device, copy=True)
-            self.pipeline.kept[_key(text)] = Kept(entry["epoch"], rows, drift=entry["drift"])
+            self.pipeline.kept[key_of(text)] = Kept(entry["epoch"], rows, drift=entry["drift"])
         for name, rows in state["sent"].items():
             self.pipeline.drifts.rows[name] = rows.to(device, copy=True)
         self.formats.saved.update(state["streams"])
         if self.bits is not None:
             tables = {
-                _key(text): BitTables(
+                key_of(text): BitTables(
                     each["version"], each["sent"].to(device), each["received"].to(device)
                 )
                 for text, each in state["bits"].items()
@@ -180,17 +164,29 @@ class HaloParts:
         trend = None if self.bits is None else self.bits.trend
         return {
             "epoch": self.clock.epoch,
+            "bits": self._bits_text(),
+            "codec": self._trial_text(),
             "trend": [] if trend is None else list(trend.to_numbers()),
             "chosen": None if trial is None else trial.chosen,
         }
 
     def _share(self, shared: Mapping[str, Any]) -> None:
+        """Take over what others shared, where it is about the same options as here."""
         self.clock.resume_at(int(shared["epoch"]))
-        if self.bits is not None and self.bits.trend is not None and shared["trend"]:
+        same_bits = shared["bits"] == self._bits_text()
+        if same_bits and self.bits is not None and self.bits.trend is not None and shared["trend"]:
             self.bits.trend = LossTrend.from_numbers(shared["trend"])
         if self.formats.trial is not None:  # one that is not decided begins anew
-            options, chosen = self.formats.trial.options, shared["chosen"]
-            self.formats.trial = Trial(options, chosen=None if chosen is None else bool(chosen))
+            chosen = shared["chosen"] if shared["codec"] == self._trial_text() else None
+            self.formats.trial = Trial(self.formats.trial.options, chosen=chosen)
+
+    def _bits_text(self) -> str:
+        return "" if self.bits is None else self.bits.options_text
+
+    def _trial_text(self) -> str:
+        """Return what a trial's outcome is about: the link between so many ranks, too."""
+        trial = self.formats.trial
+        return "" if trial is None else f"{trial.options} on {self.comm.size} ranks"
 
     def _owns(self, state: Mapping[str, Any]) -> bool:
         """Return whether a state is of this rank, partition and options: its rows can be used."""
@@ -199,7 +195,7 @@ class HaloParts:
 
     def _forget_rows(self) -> None:
         """Forget everything that belongs to one rank's exchanges so far."""
-        self.pipeline.drain()
+        self.drain()
         self.pipeline.kept.clear()
         self.pipeline.drifts.rows.clear()
         self.sender.steps.clear()
@@ -207,23 +203,3 @@ class HaloParts:
         self.inputs.clear()
         if self.bits is not None:
             self.bits.load(0, {}, self.clock.epoch)
-
-
-def _check_rows(name: str, rows: Any, num_rows: int, *, dimensions: int) -> None:
-    fits = isinstance(rows, Tensor) and rows.dim() == dimensions and len(rows) == num_rows
-    if fits and bool(torch.isfinite(rows).all()):
-        return
-    got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-    raise ValueError(
-        f"load_state_dict: expected {num_rows} finite rows for '{name}' of the halo state, got "
-        f"{got}. The file is damaged, or of another partition."
-    )
-
-
-def _text(key: tuple[str, Direction]) -> str:
-    return "|".join(key)
-
-
-def _key(text: str) -> tuple[str, Direction]:
-    slot, _, direction = text.rpartition("|")
-    return slot, "backward" if direction == "backward" else "forward"

@@ -30,6 +30,7 @@ Code = Literal["minmax", "centroid"]
 
 _CODES: Final = ("minmax", "centroid")
 _WIDTHS: Final = (1, 2, 4, 8)
+_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Bits(Codec):
 
     def row_bytes(self, num_features: int, dtype: torch.dtype) -> int:
         """See `Codec.row_bytes`."""
+        _check_dtype(self, dtype)
         return packed_row_bytes(num_features, self.bits)
 
     def encode(
@@ -92,6 +94,7 @@ class OneBit(Codec):
 
     def row_bytes(self, num_features: int, dtype: torch.dtype) -> int:
         """See `Codec.row_bytes`."""
+        _check_dtype(self, dtype)
         return packed_row_bytes(num_features, 1)
 
     def encode(
@@ -107,6 +110,14 @@ class OneBit(Codec):
     def for_gradients(self) -> Codec:
         """Return the unbiased one-bit codec."""
         return OneBit("minmax")
+
+
+def _check_dtype(codec: Codec, dtype: torch.dtype) -> None:
+    if dtype not in _DTYPES:
+        raise TypeError(
+            f"{codec}: expected rows of float32, float16 or bfloat16, got {dtype}. Use "
+            "FullPrecision(), or Half(), or train the model in float32."
+        )
 
 
 def _encode_packed(

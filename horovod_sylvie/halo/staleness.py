@@ -24,7 +24,10 @@ from typing import Literal
 
 
 class Staleness(ABC):
-    """A rule for when rows of the epoch before may be used."""
+    """A rule for when rows of the epoch before may be used.
+
+    A subclass is a frozen dataclass: ranks compare its text, and it holds no state.
+    """
 
     @abstractmethod
     def allows(self, epoch: int, drift: float) -> bool:
@@ -45,6 +48,11 @@ class Staleness(ABC):
     def measures_drift(self) -> bool:
         """Whether `allows` looks at the drift."""
         return False
+
+    @property
+    def settles_after(self) -> int:
+        """Epochs after which old rows are used as often as later on."""
+        return 0
 
     @property
     def starts_from_zeros(self) -> bool:
@@ -101,6 +109,11 @@ class Pipelined(Staleness):
         if self.sync_every is not None and (epoch + 1) % self.sync_every == 0:
             return False
         return self.starts_from_zeros or epoch >= self.warmup
+
+    @property
+    def settles_after(self) -> int:
+        """See `Staleness.settles_after`."""
+        return 0 if self.starts_from_zeros else self.warmup
 
     @property
     def starts_from_zeros(self) -> bool:

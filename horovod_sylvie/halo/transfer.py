@@ -9,6 +9,7 @@ import hashlib
 import logging
 import math
 from dataclasses import replace
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from .plan import HaloPlan, Route
 from .traffic import Direction, TrafficLedger
 
 logger = logging.getLogger(__name__)
+
+_BEYOND_ALL_BOUNDS: Final = 1e300
 
 
 class Transfer:
@@ -97,18 +100,20 @@ class Sender:
         comm: The communicator.
         plan: Who sends which rows to whom.
         seed: Of the stochastic rounding.
+        name: Begins the names of operations.
 
     Attributes:
         traffic: Bytes sent so far, by layer and direction.
         steps: Exchanges made so far, by name.
     """
 
-    def __init__(self, comm: Communicator, plan: HaloPlan, seed: int) -> None:
+    def __init__(self, comm: Communicator, plan: HaloPlan, seed: int, *, name: str) -> None:
         self.traffic = TrafficLedger()
         self.steps: dict[str, int] = {}
         self._comm = comm
         self._plan = plan
         self._seed = seed
+        self._name = name
 
     def encode(
         self,
@@ -137,7 +142,7 @@ class Sender:
         Returns:
             The transfer.
         """
-        name = f"sylvie.halo.{layer}.{direction}{suffix}"
+        name = f"sylvie.{self._name}.{layer}.{direction}{suffix}"
         step = self.steps.get(name, 0)
         self.steps[name] = step + 1
         messages, nonfinite = format_.encode(rows, self._key(name, step))
@@ -148,9 +153,11 @@ class Sender:
             FLAG_STALE * is_stale,
             *norms,
         )
-        if nonfinite or not math.isfinite(sum(norms)):
-            flags = header.flags | FLAG_NONFINITE * nonfinite
+        if nonfinite:
+            flags = header.flags | FLAG_NONFINITE
             header = replace(header, flags=flags, change=0.0, norm=0.0)
+        elif not math.isfinite(sum(norms)):  # full precision passes such rows on: never as old ones
+            header = replace(header, change=_BEYOND_ALL_BOUNDS, norm=1.0)
         format_.write_headers(messages, header.to_tensor())
         self._count(route, layer, direction, rows, messages.numel())
         return Transfer(self._comm, format_, messages, header, name)

@@ -43,6 +43,7 @@ class Training:
         part: hvs.Partition,
         *,
         compression: Any = hvs.Compression.none,
+        door: bool = True,
         **options: Any,
     ) -> None:
         self.part = part
@@ -50,6 +51,8 @@ class Training:
         options = {"codec": hvs.OneBit()} | options
         self.halo = hvs.HaloExchange(part, comm=comm, seed=5, **options)
         self.model = hvs.convert_model(model, self.halo)
+        if not door:
+            return
         self.optimizer = hvs.DistributedOptimizer(
             torch.optim.Adam(self.model.parameters(), lr=0.01),
             named_parameters=self.model.named_parameters(),

@@ -12,6 +12,7 @@ from horovod_sylvie.halo.automatic import Automatic, Trial
 from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.halo.packed_codec import OneBit
+from horovod_sylvie.halo.staleness import BoundedStaleness, Pipelined
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
 from tests.reference_training import make_graph
@@ -38,6 +39,33 @@ def test_faster_one_is_chosen_and_stays(full_s: float, codec_s: float, chosen: b
     trial = Trial(Automatic(OneBit(), epochs_each=1)).decided(full_s, codec_s)
     assert trial.chosen is trial.uses_codec is chosen
     assert trial.after(1.0).uses_codec is chosen
+
+
+def test_trial_begins_when_old_rows_are_used_as_later_on(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> list[int]:
+        rule = Pipelined(warmup=3)
+        codec = Automatic(OneBit(), epochs_each=1)
+        halo = HaloExchange(part, codec, staleness=rule, comm=comm)
+        counts = []
+        for _ in range(6):
+            halo.extend(
+                torch.ones(part.num_inner, 8, requires_grad=True), layer="a", training=True
+            ).sum().backward()
+            halo.end_epoch()
+            assert halo.parts.formats.trial is not None
+            counts.append(halo.parts.formats.trial.num_epochs)
+        halo.drain()
+        return counts
+
+    assert set(map(tuple, run_on_partitions(GRAPH, tmp_path, 2, body))) == {(0, 0, 0, 1, 2, 3)}
+
+
+def test_trial_with_rows_that_get_older_is_refused(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        with pytest.raises(ValueError, match="expected another codec than Automatic with Bounded"):
+            HaloExchange(part, Automatic(OneBit()), staleness=BoundedStaleness(), comm=comm)
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
 
 
 def test_bad_options_raise() -> None:

@@ -191,5 +191,12 @@ def test_bad_arguments_raise(tmp_path: Path) -> None:
             hvs.DistributedOptimizer(optimizer, op="Sum", halo=3)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="expected no 'process_set' with 'halo'"):
             hvs.DistributedOptimizer(optimizer, op="Sum", halo=halo, process_set=object())
+        with pytest.raises(ValueError, match="expected no 'uneven_batches' with 'halo'"):
+            hvs.DistributedOptimizer(optimizer, op="Sum", halo=halo, uneven_batches=True)
+        scaler = torch.amp.GradScaler("cpu")
+        hvs.DistributedOptimizer(optimizer, op="Sum", halo=halo, scaler=scaler)  # synchronous
+        old = hvs.HaloExchange(part, staleness=hvs.Pipelined(), comm=comm)
+        with pytest.raises(ValueError, match=r"expected no 'scaler' with Pipelined\(.* bfloat16"):
+            hvs.DistributedOptimizer(optimizer, op="Sum", halo=old, scaler=scaler)
 
     run_on_partitions(GRAPH, tmp_path, 2, body)

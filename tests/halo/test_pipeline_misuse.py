@@ -110,3 +110,66 @@ def test_random_runs_wait_for_everything_once(tmp_path: Path) -> None:
             assert halo.epoch > 20
 
     run_on_partitions(GRAPH, tmp_path, 3, body)
+
+
+def test_backward_of_an_epoch_that_has_ended_ends_no_other(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halo = HaloExchange(part, FullPrecision(), comm=comm)
+        for epoch in range(3):
+            x = rows_of(part.inner_ids, epoch).requires_grad_()
+            total = sum(halo.extend(x, layer=name, training=True).sum() for name in "ab")
+            assert isinstance(total, Tensor)
+            total.backward(retain_graph=True)
+            halo.end_epoch()
+            total.backward()  # late
+            halo.end_epoch()
+            assert halo.epoch == epoch + 1
+            assert halo.last_epoch is not None and len(halo.last_epoch.layers) == 4
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+def test_rows_beyond_all_numbers_are_never_taken_for_unchanged(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        rule = BoundedStaleness(max_drift=1e9, warmup=0)
+        halo = HaloExchange(part, FullPrecision(), staleness=rule, comm=comm)
+        for epoch in range(5):
+            x = rows_of(part.inner_ids, 1)
+            x = torch.full_like(x, float("inf")) if epoch == 2 else x
+            halo.extend(x.requires_grad_(), layer="conv", training=True).sum().backward()
+            halo.end_epoch()
+            assert halo.last_epoch is not None
+            assert halo.last_epoch.layers[0].is_stale == (epoch in (1, 2)), epoch
+        halo.drain()
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+def test_two_exchanges_on_one_communicator_have_names_of_their_own(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halos = [
+            HaloExchange(part, staleness=Pipelined(warmup=0), comm=comm, name=name)
+            for name in ("halo", "other")
+        ]
+        for epoch in range(3):
+            for halo in halos:
+                x = rows_of(part.inner_ids, epoch).requires_grad_()
+                halo.extend(x, layer="conv", training=True).sum().backward()
+                halo.end_epoch()
+        for halo in halos:
+            halo.drain()
+        with pytest.raises(ValueError, match="expected a text that is not empty for 'name'"):
+            HaloExchange(part, comm=comm, name="")
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+def test_double_precision_with_few_bits_is_refused_with_the_cure(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halo = HaloExchange(part, OneBit(), comm=comm)
+        x = rows_of(part.inner_ids, 1).double().requires_grad_()
+        text = r"OneBit\(.*: expected rows of float32, .* got torch.float64. Use FullPrecision"
+        with pytest.raises(TypeError, match=text):
+            halo.extend(x, layer="conv", training=True)
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
