@@ -5,6 +5,7 @@ Shapes: N rows, F columns in, C columns out.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 from torch_geometric.nn.dense import Linear
@@ -17,10 +18,11 @@ class AppliedLinear(Linear):  # type: ignore[misc]  # PyG has no type informatio
     instead of `x`. Parameters, options and state-dict keys are those of `Linear`.
 
     Attributes:
-        applied: Whether what the layer is called with went through `apply_weight` before.
+        applied: The dtype of the products, while what the layer is called with went through
+            `apply_weight` before; it returns that dtype then. Under autocast it is not the rows'.
     """
 
-    applied: bool = False
+    applied: torch.dtype | None = None
 
     @staticmethod
     def convert(linear: Linear) -> None:
@@ -51,7 +53,7 @@ class AppliedLinear(Linear):  # type: ignore[misc]  # PyG has no type informatio
         Returns:
             Rows. [N, C]
         """
-        if not self.applied:
+        if self.applied is None:
             output: Tensor = super().forward(x)
             return output
-        return x if self.bias is None else x + self.bias
+        return (x if self.bias is None else x + self.bias).to(self.applied)

@@ -21,8 +21,9 @@ from ..comm.agreement import require_agreement, together
 from .batch_norm import SynchronizedBatchNorm
 from .exchange import HaloExchange
 from .gcn_norm import gcn_norm
-from .hook import HaloHook, is_bipartite
+from .hook import HaloHook, is_bipartite, keeps_rows
 from .refusals import inner_refusal, refusal
+from .smaller_side import sends_products
 from .subgraphs import SplitGraphs
 
 
@@ -45,21 +46,23 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
         The model.
 
     Raises:
-        PeerError: The ranks' models differ, or another rank's was refused.
+        PeerError: The ranks' models or their hooks differ, or another rank's was refused.
         TypeError: A module would give wrong results on a partition; the text names it, the reason
             and what to use instead. The model is then unmodified.
         ValueError: The model has no convolution, has parameters without a shape, or was converted
-            before.
+            before; or another model was converted with `halo`, which keeps that one's rows.
     """
     with together(halo.comm, "converting the model"):
         convolutions = _find_convolutions(model)
         _check_ready(model, convolutions)
+        _check_first_model(halo)
     require_agreement(
         halo.comm,
         "model",
         _description(model),
         advice="Build the same model with the same options on every rank.",
     )
+    products = _agreed_products(convolutions, halo)
 
     @functools.cache  # layers with equal options share their edges and weights
     def norm_of(improved: bool, add_self_loops: bool) -> tuple[Tensor, Tensor]:
@@ -67,10 +70,11 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
 
     splits = SplitGraphs(halo.plan.num_inner, halo.plan.num_halo)
     for name, convolution in convolutions.items():
-        hook = HaloHook(convolution, halo, name, norm_of, splits)
+        hook = HaloHook(convolution, halo, name, norm_of, splits, sends_products=name in products)
         convolution.register_forward_pre_hook(hook.before, with_kwargs=True)
         convolution.register_forward_hook(hook.after, always_call=True)
         convolution.register_propagate_forward_pre_hook(hook.count_propagation)
+    halo.has_model = True
     return _with_synchronized_batch_norm(model, halo)
 
 
@@ -122,6 +126,31 @@ def _check_ready(model: nn.Module, convolutions: dict[str, MessagePassing]) -> N
             raise ValueError(
                 f"convert_model: expected an unconverted 'model'; '{name}' is converted."
             )
+
+
+def _check_first_model(halo: HaloExchange) -> None:
+    if halo.has_model and keeps_rows(halo):
+        raise ValueError(
+            "convert_model: expected a 'halo' without a model, since it keeps rows from epoch to "
+            f"epoch ({halo.codec}, {halo.staleness}), got one that a model was converted with. "
+            "This model would compute with that one's rows. Make one HaloExchange per model, each "
+            "with its own 'name'."
+        )
+
+
+def _agreed_products(convolutions: dict[str, MessagePassing], halo: HaloExchange) -> list[str]:
+    """Return the names of convolutions whose products travel; raise where ranks differ."""
+    if not halo.smaller_side:
+        return []
+    names = [name for name, one in convolutions.items() if sends_products(one)]
+    require_agreement(
+        halo.comm,
+        "layers whose products travel",
+        ", ".join(names) or "none",
+        advice="Register hooks on a layer on every rank or on none, or use "
+        "HaloExchange(smaller_side=False).",
+    )
+    return names
 
 
 def _is_halo_hook(hook: Any) -> bool:

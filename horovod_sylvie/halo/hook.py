@@ -16,6 +16,7 @@ Shapes: I inner rows, H halo rows.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, Final
@@ -25,12 +26,14 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv, GINConv, GINEConv, GraphConv, MessagePassing, SAGEConv
 
 from ..comm.agreement import together
+from .applied_linear import AppliedLinear
+from .delta import Delta
 from .exchange import HaloExchange
 from .halo_rows import HaloRows
-from .locality import check_locality, is_known
-from .overlap import PER_EDGE, asks_for_rows_only, is_watched, may_split, narrowed
+from .locality import PER_EDGE, check_locality, is_known
+from .overlap import asks_for_rows_only, is_watched, may_split, narrowed
 from .refusals import hops_allowed
-from .smaller_side import forget_applied, prepare_smaller_side, smaller_side
+from .smaller_side import prepare_smaller_side, smaller_side
 from .subgraphs import SplitGraph, SplitGraphs
 
 # These take (source rows, target rows), compute for targets only, and apply nothing to sources
@@ -48,6 +51,8 @@ class HaloHook:
         layer: str,
         norm_of: Callable[[bool, bool], tuple[Tensor, Tensor]],
         splits: SplitGraphs,
+        *,
+        sends_products: bool,
     ) -> None:
         """Take over the normalisation of a `GCNConv`, and a first linear layer's weight.
 
@@ -57,6 +62,7 @@ class HaloHook:
             layer: Stable name, the same on every rank.
             norm_of: Returns edges and weights for (improved, add_self_loops).
             splits: Splits edges; the model's layers share it.
+            sends_products: Whether products should travel; the same on every rank.
         """
         self._halo = halo
         self._layer = layer
@@ -66,27 +72,33 @@ class HaloHook:
         self._num_propagations = 0
         self._proven = is_known(convolution) or self._bipartite
         self._may_split = may_split(convolution)
+        self._is_copy = False
         self._interior: tuple[SplitGraph, Tensor] | None = None  # between the hooks of a call
+        self._applied: AppliedLinear | None = None  # between the hooks of a call
         self._norm: tuple[Tensor, Tensor] | None = None
         if isinstance(convolution, GCNConv) and convolution.normalize:
             self._norm = norm_of(convolution.improved, convolution.add_self_loops)
             convolution.normalize = False
-        if halo.smaller_side:
+        self._sends_products = sends_products
+        if sends_products:
             prepare_smaller_side(convolution)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HaloHook:
-        """Share: a copy of a model is of the same partition."""
-        return self
+        """Share the exchange: a copy of a model is of the same partition."""
+        new = copy.copy(self)
+        new._is_copy = True
+        return new
 
     def before(
         self, convolution: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give the convolution halo rows; compute the interior while they travel."""
-        self._forget_call(convolution)  # one that was interrupted
+        self._forget_call()  # one that was interrupted
         given = dict(self._signature.bind(convolution, *args, **kwargs).arguments)
         del given[next(iter(given))]  # self
         self._check(given)
         x = given["x"]
+        self._check_copy(convolution, x)
         if self._norm is not None:
             self._check_norm_arguments(given)
             given["edge_index"], weight = self._norm
@@ -112,7 +124,7 @@ class HaloHook:
     def after(self, convolution: MessagePassing, args: tuple[Any, ...], output: Any) -> Any:
         """Return the inner rows. Also called where the call failed, with None for `output`."""
         interior = self._interior
-        self._forget_call(convolution)
+        self._forget_call()
         if output is None:
             return None
         if interior is not None:
@@ -134,9 +146,11 @@ class HaloHook:
                 "single-hop convolution per hop."
             )
 
-    def _forget_call(self, convolution: MessagePassing) -> None:
+    def _forget_call(self) -> None:
         self._interior = None
-        forget_applied(convolution)
+        if self._applied is not None:
+            self._applied.applied = None
+            self._applied = None
 
     def _call(self, convolution: MessagePassing, arguments: dict[str, Any]) -> Any:
         """Call the convolution past its hooks."""
@@ -145,16 +159,18 @@ class HaloHook:
 
     def _product(self, convolution: MessagePassing, x: Tensor) -> Tensor | None:
         """Return what should travel instead of `x`, or None."""
-        linear = smaller_side(convolution) if self._halo.smaller_side else None
-        if linear is None:
+        if not self._sends_products:
             return None
-        is_training_step = convolution.training and torch.is_grad_enabled()
-        if is_training_step and not x.requires_grad:
+        if _is_training_step(convolution) and not x.requires_grad:
             return None  # its halo rows are fetched once; those of a product change with the weight
         if self._halo.fetched(x, layer=self._layer) is not None:
             return None
-        linear.applied = True
-        return linear.apply_weight(x)
+        linear = smaller_side(convolution, self, self._layer)
+        product = linear.apply_weight(x)
+        linear.applied, self._applied = product.dtype, linear
+        # Autocast makes bfloat16 of products, in which a sum of many neighbours may stand still:
+        # what is aggregated instead of rows is so in their dtype.
+        return product.to(x.dtype) if self._bipartite else product
 
     def _split(
         self, convolution: MessagePassing, given: dict[str, Any], rows: HaloRows
@@ -232,6 +248,17 @@ class HaloHook:
                     f"only 'x' is given halo rows ({num_inner} inner rows here)."
                 )
 
+    def _check_copy(self, convolution: MessagePassing, x: Tensor) -> None:
+        if not (self._is_copy and keeps_rows(self._halo) and x.requires_grad):
+            return
+        if _is_training_step(convolution):
+            raise RuntimeError(
+                f"'{self._layer}': expected the model that was converted in training, got a copy "
+                "of it. It would compute with rows of that model, which its HaloExchange keeps. "
+                "Load the copy's state_dict into that model; or copy it before convert_model, and "
+                "convert each with a HaloExchange of its own, with its own 'name'."
+            )
+
     def _check_norm_arguments(self, given: dict[str, Any]) -> None:
         partition = self._halo.partition
         if not _same(given["edge_index"], partition.edge_index):
@@ -252,6 +279,15 @@ def _same(given: Tensor | None, known: Tensor | None) -> bool:
     if given is None or known is None:
         return given is known
     return given.shape == known.shape and given.data_ptr() == known.data_ptr()
+
+
+def _is_training_step(convolution: MessagePassing) -> bool:
+    return convolution.training and torch.is_grad_enabled()
+
+
+def keeps_rows(halo: HaloExchange) -> bool:
+    """Return whether an exchange keeps rows of one epoch for the next, which are of one model."""
+    return halo.staleness.keeps_rows or isinstance(halo.codec, Delta)
 
 
 def is_bipartite(convolution: MessagePassing) -> bool:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+PER_EDGE: Final = ("edge_weight", "edge_attr", "edge_type")  # arguments with a value per edge
 _NUM_NEW_ROWS: Final = 3
-_PER_EDGE: Final = ("edge_weight", "edge_attr", "edge_type")
 
 
 def is_known(convolution: MessagePassing) -> bool:
@@ -87,7 +87,7 @@ def _widened(given: dict[str, Any], num_inner: int) -> dict[str, Any]:
         "x": torch.cat([x, new_rows * scale]),
         "edge_index": torch.cat([edge_index, new_edges], dim=1),
     }
-    for name in _PER_EDGE:
+    for name in PER_EDGE:
         values = given.get(name)
         if isinstance(values, Tensor):
             extra = values.new_ones((new_edges.shape[1], *values.shape[1:]))

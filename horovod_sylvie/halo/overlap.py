@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing, aggr
 from torch_geometric.nn.aggr.fused import FusedAggregation
 
+from .locality import PER_EDGE
 from .subgraphs import Subgraph
 
-PER_EDGE: Final = ("edge_weight", "edge_attr", "edge_type")
 # These give a target the same result whatever other targets are aggregated with it. Those that
 # pad every target's in-edges to the longest list, such as LSTMAggregation, do not.
 _TARGET_BY_TARGET: Final = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,10 @@ from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.halo.batch_norm import SynchronizedBatchNorm
 from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.convert import convert_model
+from horovod_sylvie.halo.delta import Delta
 from horovod_sylvie.halo.exchange import HaloExchange
+from horovod_sylvie.halo.packed_codec import OneBit
+from horovod_sylvie.halo.staleness import Pipelined
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
 from tests.reference_training import NUM_FEATURES, Network, gather_rows, make_graph
@@ -168,6 +172,51 @@ def test_deep_copy_of_converted_model_gives_the_same(tmp_path: Path, kind: str) 
         for own, copied in zip(original.buffers(), twin.buffers(), strict=True):
             assert torch.equal(own, copied)
             assert own.data_ptr() != copied.data_ptr()
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"staleness": Pipelined(warmup=1)}, {"codec": Delta(OneBit("centroid"))}],
+    ids=["pipelined", "changes"],
+)
+def test_deep_copy_evaluates_but_does_not_train_where_rows_are_kept(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        torch.manual_seed(3)
+        model = convert_model(
+            Network("sage", batch_norm=True), HaloExchange(part, comm=comm, **options)
+        )
+        model(part.x, part.edge_index).sum().backward()
+        twin = copy.deepcopy(copy.deepcopy(model))
+        with pytest.raises(
+            RuntimeError,
+            match="'convs.1': expected the model that was converted in training, got a copy of it. "
+            ".* Load the copy's state_dict into that model; or copy it before convert_model, and "
+            "convert each with a HaloExchange of its own, with its own 'name'",
+        ):
+            twin(part.x, part.edge_index)
+        with torch.no_grad():
+            assert twin(part.x, part.edge_index).shape[0] == part.num_inner
+        model.load_state_dict(twin.state_dict())
+        outputs = [one.eval()(part.x, part.edge_index).detach() for one in (model, twin)]
+        assert torch.equal(*outputs)
+        twin(part.x, part.edge_index).sum().backward()  # in evaluation nothing is kept
+        model.train()(part.x, part.edge_index).sum().backward()
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
+def test_exchange_that_keeps_no_rows_serves_several_models(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halo = HaloExchange(part, comm=comm)
+        assert not halo.has_model
+        for _ in range(2):
+            model = convert_model(Network("sage", batch_norm=True), halo)
+            assert halo.has_model
+            model(part.x, part.edge_index).sum().backward()
 
     run_on_partitions(GRAPH, tmp_path, 2, body)
 

@@ -14,7 +14,10 @@ from torch_geometric import nn as pyg_nn
 from horovod_sylvie.comm.errors import PeerError
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.halo.convert import convert_model
+from horovod_sylvie.halo.delta import Delta
 from horovod_sylvie.halo.exchange import HaloExchange
+from horovod_sylvie.halo.packed_codec import OneBit
+from horovod_sylvie.halo.staleness import BoundedStaleness, Pipelined
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
 from tests.reference_training import NUM_FEATURES, Network, make_graph
@@ -172,6 +175,33 @@ def test_model_that_is_converted_is_refused(tmp_path: Path) -> None:
         assert hooks_of(model) == hooks
 
     on_one_rank(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"staleness": Pipelined()},
+        {"staleness": BoundedStaleness()},
+        {"codec": Delta(OneBit("centroid"))},
+    ],
+    ids=["pipelined", "bounded", "changes"],
+)
+def test_second_model_on_an_exchange_that_keeps_rows_is_refused(tmp_path: Path, options) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        halo = HaloExchange(part, comm=comm, **options)
+        convert_model(Network("sage", batch_norm=True), halo)
+        model = Network("sage", batch_norm=True)
+        hooks = hooks_of(model)
+        with pytest.raises(
+            ValueError,
+            match=r"convert_model: expected a 'halo' without a model, .* \(.*\), got one .* with "
+            "that one's rows. Make one HaloExchange per model, each with its own 'name'",
+        ):
+            convert_model(model, halo)
+        assert hooks_of(model) == hooks
+        convert_model(model, HaloExchange(part, comm=comm, name="second", **options))
+
+    run_on_partitions(GRAPH, tmp_path, 1, body)
 
 
 @pytest.mark.parametrize(

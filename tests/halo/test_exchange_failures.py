@@ -91,7 +91,7 @@ def test_rows_that_do_not_fit_raise_before_anything_is_sent(tmp_path: Path, make
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
         halo = HaloExchange(part, comm=comm)
         inner = part.num_inner
-        wanted = f"extend: expected floating-point inner rows [{inner}, F] for 'x'"
+        wanted = f"HaloExchange.start: expected floating-point inner rows [{inner}, F] for 'x'"
         got = text.format(inner=inner, inner_plus_1=inner + 1)
         with pytest.raises(ValueError, match=re.escape(wanted) + ".*" + re.escape(got)):
             halo.extend(make(part), layer="conv", training=True)
@@ -117,7 +117,7 @@ def test_rows_that_are_no_dense_tensor_raise(
         halo = HaloExchange(part, comm=comm)
         if fetched_before:
             halo.extend(part.x, layer="conv", training=True)
-        with pytest.raises(TypeError, match=r"extend: expected .* for 'x', " + re.escape(text)):
+        with pytest.raises(TypeError, match=r"HaloExchange.start: expected .* for 'x', " + re.escape(text)):
             halo.extend(make(part), layer="conv", training=True)
 
     run_on_partitions(GRAPH, tmp_path, 2, body)

@@ -19,7 +19,7 @@ from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.halo.message import header_rows
-from horovod_sylvie.halo.smaller_side import prepare_smaller_side, smaller_side
+from horovod_sylvie.halo.smaller_side import prepare_smaller_side, sends_products, smaller_side
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
 from tests.reference_training import NUM_FEATURES, gather_rows, make_graph
@@ -197,10 +197,12 @@ def test_layer_that_is_called_twice_and_one_that_fails_apply_their_weight(tmp_pa
         def __init__(self) -> None:
             super().__init__()
             self.first = nn.Linear(NUM_FEATURES, W)
-            self.conv = GCNConv(W, W)
+            self.second = nn.Linear(NUM_FEATURES, W)
+            self.conv = GCNConv(W, 3)
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.conv(self.conv(self.first(x), edge_index).tanh(), edge_index)
+            first = self.conv(self.first(x), edge_index)
+            return first.tanh() + self.conv(self.second(x), edge_index)
 
     whole = Twice()
     copies = [copy.deepcopy(whole) for _ in range(2)]
@@ -210,7 +212,7 @@ def test_layer_that_is_called_twice_and_one_that_fails_apply_their_weight(tmp_pa
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
         model = convert_model(copies[comm.rank], HaloExchange(part, FullPrecision(), comm=comm))
         bias = model.conv.bias
-        model.conv.bias = nn.Parameter(torch.zeros(W + 1))
+        model.conv.bias = nn.Parameter(torch.zeros(4))
         with pytest.raises(RuntimeError, match="must match the size"):
             model(part.x, part.edge_index)
         assert isinstance(model.conv.lin, AppliedLinear)
@@ -231,13 +233,14 @@ def test_prepared_layer_is_still_what_it_was(kind: type) -> None:
     parameters = dict(conv.named_parameters())
     x, edges = torch.randn(5, W), torch.tensor([[0, 1, 2], [1, 2, 3]])
     expected = conv(x, edges)
+    assert sends_products(conv)
     prepare_smaller_side(conv)
-    linear = smaller_side(conv)
+    linear = smaller_side(conv, None, "conv")
     assert isinstance(linear, Linear)
     assert all(dict(conv.named_parameters())[name] is p for name, p in parameters.items())
     assert torch.equal(conv(x, edges), expected)
     for other in (copy.deepcopy(conv), pickle.loads(pickle.dumps(conv))):
-        assert type(smaller_side(other)) is AppliedLinear
+        assert type(smaller_side(other, None, "conv")) is AppliedLinear
         assert list(other.state_dict()) == list(state)
         assert all(torch.equal(other.state_dict()[key], state[key]) for key in state)
         assert torch.equal(other(x, edges), expected)
@@ -245,19 +248,7 @@ def test_prepared_layer_is_still_what_it_was(kind: type) -> None:
         fresh.load_state_dict(other.state_dict())
         assert torch.equal(fresh(x, edges), expected)
     prepare_smaller_side(conv)  # once more changes nothing
-    assert smaller_side(conv) is linear
-
-
-def test_something_put_in_place_after_conversion_is_left_alone() -> None:
-    for change in ("forward", "lin"):
-        conv = GCNConv(W, 3)
-        prepare_smaller_side(conv)
-        assert smaller_side(conv) is conv.lin
-        if change == "forward":
-            conv.forward = lambda x, edge_index, edge_weight=None: x
-        else:
-            conv.lin = nn.Sequential(conv.lin)  # as adapters wrap a layer
-        assert smaller_side(conv) is None
+    assert smaller_side(conv, None, "conv") is linear
 
 
 def test_applied_linear_adds_its_bias_alone_while_applied() -> None:
@@ -269,7 +260,10 @@ def test_applied_linear_adds_its_bias_alone_while_applied() -> None:
     torch.testing.assert_close(linear(x), expected)
     product = linear.apply_weight(x)
     torch.testing.assert_close(product, expected - linear.bias)
-    linear.applied = True
+    linear.applied = torch.float32
     torch.testing.assert_close(linear(product), expected)
+    linear.applied = torch.bfloat16  # what autocast made of it, in the rows' dtype again
+    assert linear(product).equal((product + linear.bias).bfloat16())
+    linear.applied = torch.float32
     linear.bias = None
     assert linear(product) is product
