@@ -81,7 +81,7 @@ class FetchedInputs:
         """
         if x.is_inference():
             raise ValueError(
-                f"extend: expected an ordinary tensor for 'x' of '{layer}' in training, got one "
+                f"HaloExchange.start: expected an ordinary tensor for 'x' of '{layer}' in training, got one "
                 "made under torch.inference_mode(). Clone it outside of inference_mode: "
                 "x = x.clone()."
             )

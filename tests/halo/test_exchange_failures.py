@@ -117,7 +117,8 @@ def test_rows_that_are_no_dense_tensor_raise(
         halo = HaloExchange(part, comm=comm)
         if fetched_before:
             halo.extend(part.x, layer="conv", training=True)
-        with pytest.raises(TypeError, match=r"HaloExchange.start: expected .* for 'x', " + re.escape(text)):
+        expected = r"HaloExchange.start: expected .* for 'x', "
+        with pytest.raises(TypeError, match=expected + re.escape(text)):
             halo.extend(make(part), layer="conv", training=True)
 
     run_on_partitions(GRAPH, tmp_path, 2, body)
