@@ -81,8 +81,9 @@ class FetchedInputs:
         """
         if x.is_inference():
             raise ValueError(
-                f"HaloExchange.start: expected an ordinary tensor for 'x' of '{layer}' in training, got one "
-                "made under torch.inference_mode(). Clone it outside of inference_mode: "
+                f"HaloExchange.start: expected an ordinary tensor for 'x' of '{layer}' in "
+                "training, got one made under torch.inference_mode(). Clone it outside of "
+                "inference_mode: "
                 "x = x.clone()."
             )
         if layer not in self._inputs or layer in self._warned:
