@@ -60,6 +60,8 @@ def check_halo(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Non
         )
     if args.delta and args.codec in {"full", "auto"}:
         parser.error(f"--delta: only for a --codec of few bits, got {args.codec}")
+    if args.codec == "auto" and args.staleness == "bounded":
+        parser.error("--codec auto: not with --staleness bounded, whose waits change meanwhile")
     if args.bits_policy == "budget" and args.budget is None:
         parser.error("--bits-policy budget: needs --budget")
     if args.start == "zeros" and is_given(parser, args, "warmup"):

@@ -128,6 +128,7 @@ def test_layers_follow_the_model(
         ("--adapt-base", "--adapt-base: only for --bits-policy degree"),
         ("--delta", "Delta: expected a codec whose error is smaller .* OneBit.code='centroid'."),
         ("--delta --codec full", "--delta: only for a --codec of few bits, got full"),
+        ("--codec auto --staleness bounded", "--codec auto: not with --staleness bounded"),
         ("--delta --codec auto", "--delta: only for a --codec of few bits, got auto"),
         ("--refresh-every 5", "--refresh-every 5: only for --delta"),
         ("--density 0.1", "--density 0.1: only for --compression topk or lags"),

@@ -90,14 +90,20 @@ def test_full_graph_bounded_is_stale_where_drift_is_small(tmp_path: Path) -> Non
     limit = 0.4
     options = f"--model gat --hidden 32 --staleness bounded --max-drift {limit} --warmup 3"
     options += " --layers 3 --dropout 0"  # a mask that is new in each epoch is a large change
-    figures = train(tmp_path, 2, f"{options} --epochs 15 --codec auto --norm layer")
+    figures = train(tmp_path, 2, f"{options} --epochs 15 --norm layer")
     for epoch, (stale, drift) in enumerate(zip(figures["stale"], figures["drift"], strict=True)):
         small = [name for name, value in drift.items() if value <= limit]
         assert stale == (small if epoch >= 3 else [])
         assert set(drift) == (set(figures["exchanges"]) if epoch >= 1 else set())
     assert 0 < sum(map(len, figures["stale"])) < 15 * len(figures["exchanges"])
-    assert all(round(bits) == 32 for bits in figures["bits"][:5])  # the trial's first half
-    assert figures["bits"][5] < 4
+
+
+def test_full_graph_tries_both_and_keeps_one(tmp_path: Path) -> None:
+    options = "--model gat --hidden 32 --layers 3 --epochs 12 --codec auto --norm layer"
+    bits = train(tmp_path, 2, options)["bits"]
+    assert all(round(each) == 32 for each in bits[:5])  # full precision first
+    assert all(each < 4 for each in bits[5:9])
+    assert len({round(each) for each in bits[9:]}) == 1
 
 
 @pytest.mark.parametrize(
