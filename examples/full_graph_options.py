@@ -182,7 +182,7 @@ def add_halo(add: Callable[..., argparse.Action]) -> None:
     add("--base-bit", type=int, choices=[1, 2, 4, 8], default=1, help="fewest bits by degree")
     add("--adapt-base", action="store_true", help="the loss changes the fewest bits")
     add("--no-overlap", action="store_true", help="wait for halo rows before aggregating any row")
-    add("--no-smaller-side", action="store_true", help="send a layer's input, also if it is wider")
+    add("--no-smaller-side", action="store_true", help="send the input of each layer, not products")
 
 
 def add_staleness(add: Callable[..., argparse.Action]) -> None:

@@ -53,7 +53,7 @@ def test_measured_epoch_has_each_exchange_and_each_parameter_once(
         # The last layer's product is narrower than its input; features are not exchanged
         assert [each.width for each in times.exchanges] == [HIDDEN, NUM_CLASSES]
         names = [*times.first_names, *(name for each in times.exchanges for name in each.names)]
-        network, _ = build(model, part, hvs.HaloExchange(part, comm=comm))
+        network, _ = build(model, part, hvs.HaloExchange(part, smaller_side=True, comm=comm))
         assert sorted(names) == sorted(
             name.removeprefix("x.") for name, _ in network.named_parameters()
         )
@@ -99,7 +99,10 @@ def test_emulation_makes_the_exchanges_of_the_model_and_hands_out_all_gradients(
 
     def body(comm: hvs.LoopbackCommunicator, part: hvs.Partition) -> None:
         times = instant(measured(model, part, comm))
-        halos = [hvs.HaloExchange(part, staleness=staleness, comm=comm) for _ in range(2)]
+        halos = [
+            hvs.HaloExchange(part, staleness=staleness, smaller_side=True, comm=comm)
+            for _ in range(2)
+        ]
         real, loss_of = build(model, part, halos[0], "real")
         network, _ = build(model, part, halos[1], "emulated")
         values = SlowValues(HIDDEN * 200, seed=comm.rank)

@@ -15,10 +15,12 @@ from torch_geometric.nn.dense import Linear
 
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.halo.applied_linear import AppliedLinear
-from horovod_sylvie.halo.codec import FullPrecision
+from horovod_sylvie.halo.automatic import Automatic
+from horovod_sylvie.halo.codec import Codec, FullPrecision, Half
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.halo.message import header_rows
+from horovod_sylvie.halo.packed_codec import OneBit
 from horovod_sylvie.halo.smaller_side import prepare_smaller_side, sends_products, smaller_side
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
@@ -267,3 +269,18 @@ def test_applied_linear_adds_its_bias_alone_while_applied() -> None:
     linear.applied = torch.float32
     linear.bias = None
     assert linear(product) is product
+
+
+@pytest.mark.parametrize(
+    ("codec", "expected"),
+    [(FullPrecision(), True), (Half(), True), (OneBit(), False), (Automatic(OneBit()), False)],
+)
+def test_products_travel_by_themselves_where_rows_are_not_coarse(
+    tmp_path: Path, codec: Codec | Automatic, expected: bool
+) -> None:
+    def body(comm: LoopbackCommunicator, part: Partition) -> None:
+        assert HaloExchange(part, codec, comm=comm).smaller_side is expected
+        assert HaloExchange(part, codec, smaller_side=True, comm=comm).smaller_side is True
+        assert HaloExchange(part, codec, smaller_side=False, comm=comm).smaller_side is False
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)

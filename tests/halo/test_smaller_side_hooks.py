@@ -192,7 +192,9 @@ def test_convolution_that_is_being_explained_sends_products() -> None:
 
 def test_hooks_that_are_not_given_products_may_come_after_conversion(tmp_path: Path) -> None:
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
-        model = convert_model(OneLayer(GCNConv(W, 3)), HaloExchange(part, comm=comm))
+        model = convert_model(
+            OneLayer(GCNConv(W, 3)), HaloExchange(part, smaller_side=True, comm=comm)
+        )
         widths: list[int] = []
         model.conv.register_forward_pre_hook(
             lambda conv, args: widths.append(args[0].shape[1]), prepend=True
@@ -217,7 +219,7 @@ def test_hook_on_one_rank_only_is_refused_on_every_rank(
             match=r"the ranks differ in layers whose products travel \(rank 0: 0, 1; rank 1: 0\). "
             "Register hooks on a layer on every rank or on none",
         ):
-            convert_model(model, HaloExchange(part, comm=comm))
+            convert_model(model, HaloExchange(part, smaller_side=True, comm=comm))
         assert not model[0]._forward_pre_hooks
         assert type(model[0].lin_l) is Linear
         convert_model(model, HaloExchange(part, smaller_side=False, comm=comm))
@@ -238,7 +240,9 @@ def test_under_autocast_results_have_the_plain_layers_dtype(
         expected = model(x, edges)
 
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
-        local = convert_model(copies[comm.rank], HaloExchange(part, codec, comm=comm))
+        local = convert_model(
+            copies[comm.rank], HaloExchange(part, codec, smaller_side=True, comm=comm)
+        )
         with torch.autocast("cpu", torch.bfloat16):
             out = local(part.x, part.edge_index)
             with torch.no_grad():
@@ -265,7 +269,9 @@ def test_under_autocast_products_are_aggregated_in_the_dtype_of_rows(
     monkeypatch.setattr(MeanAggregation, "forward", recorded)
 
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
-        model = convert_model(OneLayer(SAGEConv(W, 3)), HaloExchange(part, comm=comm))
+        model = convert_model(
+            OneLayer(SAGEConv(W, 3)), HaloExchange(part, smaller_side=True, comm=comm)
+        )
         rows = part.x @ model.first.weight.detach().t()
         for dtype in (torch.float32, torch.bfloat16):
             dtypes.clear()
