@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType, TracebackType
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from torch import Tensor
 
+from .passing import PassingCommunicator, PassingHandle
 from .protocol import Communicator, Handle
 
 if TYPE_CHECKING:
@@ -41,29 +42,20 @@ class _Operation:
     waited_at: str = ""
 
 
-class CheckedHandle:
+class CheckedHandle(PassingHandle):
     """An operation in flight that may be waited on once."""
 
     def __init__(self, owner: CheckedCommunicator, operation: _Operation, inner: Handle) -> None:
+        super().__init__(inner)
         self._owner = owner
         self._operation = operation
-        self._inner = inner
-
-    @property
-    def name(self) -> str:
-        """The operation's name."""
-        return self._inner.name
-
-    def poll(self) -> bool:
-        """Return whether `wait` would return at once."""
-        return self._inner.poll()
 
     def wait(self) -> Tensor:
         """Return the result; see `horovod_sylvie.comm.protocol.Handle.wait`."""
         return self._owner._finish(self._operation, self._inner)
 
 
-class CheckedCommunicator:
+class CheckedCommunicator(PassingCommunicator):
     """Passes everything on, and raises where an operation is misused.
 
     Refused at once are a second wait, and a name that is still in flight. What was never waited on
@@ -75,7 +67,7 @@ class CheckedCommunicator:
     """
 
     def __init__(self, inner: Communicator) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._operations: list[_Operation] = []
         self._in_flight: dict[str, _Operation] = {}
         self._second_waits: list[str] = []
@@ -93,16 +85,6 @@ class CheckedCommunicator:
             self.check_complete()
 
     @property
-    def rank(self) -> int:
-        """This rank's number."""
-        return self._inner.rank
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self._inner.size
-
-    @property
     def submissions(self) -> tuple[tuple[str, str], ...]:
         """Kind ("allreduce", ...) and name of every operation so far, in order."""
         return tuple((each.kind, each.name) for each in self._operations)
@@ -111,10 +93,6 @@ class CheckedCommunicator:
     def num_submitted(self) -> Mapping[tuple[str, str], int]:
         """How often each kind and name was submitted: the same on all ranks, whatever the order."""
         return MappingProxyType(Counter(self.submissions))
-
-    def ranks_changed(self) -> bool:
-        """Return whether the world now has other ranks than the inner one was made for."""
-        return self._inner.ranks_changed()
 
     def check_complete(self) -> None:
         """Check that every operation was waited on, and none twice.
@@ -136,37 +114,9 @@ class CheckedCommunicator:
                 f"{'; '.join(problems)}. Wait for each handle exactly once."
             )
 
-    def allreduce(self, tensor: Tensor, *, name: str) -> CheckedHandle:
-        """Sum a tensor over all ranks."""
-        return self._submit("allreduce", name, lambda: self._inner.allreduce(tensor, name=name))
-
-    def allreduce_(
-        self, tensor: Tensor, *, name: str, prescale: float = 1.0, postscale: float = 1.0
+    def _submit(
+        self, kind: str, tensor: Tensor, name: str, start: Callable[[], Handle]
     ) -> CheckedHandle:
-        """Sum a tensor over all ranks in place, and scale it."""
-        return self._submit(
-            "allreduce_",
-            name,
-            lambda: self._inner.allreduce_(
-                tensor, name=name, prescale=prescale, postscale=postscale
-            ),
-        )
-
-    def allgather(self, tensor: Tensor, *, name: str) -> CheckedHandle:
-        """Collect tensors of one shape from all ranks."""
-        return self._submit("allgather", name, lambda: self._inner.allgather(tensor, name=name))
-
-    def alltoall(
-        self, tensor: Tensor, send_splits: Sequence[int], recv_splits: Sequence[int], *, name: str
-    ) -> CheckedHandle:
-        """Send consecutive rows of a tensor to each rank."""
-        return self._submit(
-            "alltoall",
-            name,
-            lambda: self._inner.alltoall(tensor, send_splits, recv_splits, name=name),
-        )
-
-    def _submit(self, kind: str, name: str, start: Callable[[], Handle]) -> CheckedHandle:
         earlier = self._in_flight.get(name)
         if earlier is not None:
             raise ValueError(

@@ -8,39 +8,31 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
 from torch import Tensor
 
+from .passing import PassingCommunicator, PassingHandle
 from .protocol import Communicator, Handle
 
 _SHARE: Final = 0.3
 
 
-class DelayedHandle:
-    """An operation in flight; some of the waits for one begin late."""
+class DelayedHandle(PassingHandle):
+    """An operation in flight; some of the waits for one begin late. Polling never is."""
 
     def __init__(self, owner: DelayedCommunicator, inner: Handle) -> None:
+        super().__init__(inner)
         self._owner = owner
-        self._inner = inner
-
-    @property
-    def name(self) -> str:
-        """The operation's name."""
-        return self._inner.name
-
-    def poll(self) -> bool:
-        """Return whether the operation is complete. Never late."""
-        return self._inner.poll()
 
     def wait(self) -> Tensor:
         """Return the result; see `horovod_sylvie.comm.protocol.Handle.wait`."""
         self._owner._be_late()
-        return self._inner.wait()
+        return super().wait()
 
 
-class DelayedCommunicator:
+class DelayedCommunicator(PassingCommunicator):
     """Passes everything on, and sleeps before some submissions and before some waits.
 
     How long and when depends on the seed, the rank and the number of calls so far, so that ranks
@@ -68,57 +60,22 @@ class DelayedCommunicator:
             raise ValueError(
                 f"DelayedCommunicator: expected a number from 0 to 1 for 'share', got {share!r}."
             )
-        self._inner = inner
+        super().__init__(inner)
         self._random = random.Random(f"{seed}|{inner.rank}")
         self._longest_s = longest_s
         self._share = share
         self._num_delays = 0
 
     @property
-    def rank(self) -> int:
-        """This rank's number."""
-        return self._inner.rank
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self._inner.size
-
-    @property
     def num_delays(self) -> int:
         """How many calls were delayed so far."""
         return self._num_delays
 
-    def ranks_changed(self) -> bool:
-        """Return whether the world now has other ranks than the inner one was made for."""
-        return self._inner.ranks_changed()
-
-    def allreduce(self, tensor: Tensor, *, name: str) -> DelayedHandle:
-        """Sum a tensor over all ranks."""
-        self._be_late()
-        return DelayedHandle(self, self._inner.allreduce(tensor, name=name))
-
-    def allreduce_(
-        self, tensor: Tensor, *, name: str, prescale: float = 1.0, postscale: float = 1.0
+    def _submit(
+        self, kind: str, tensor: Tensor, name: str, start: Callable[[], Handle]
     ) -> DelayedHandle:
-        """Sum a tensor over all ranks in place, and scale it."""
         self._be_late()
-        inner = self._inner.allreduce_(tensor, name=name, prescale=prescale, postscale=postscale)
-        return DelayedHandle(self, inner)
-
-    def allgather(self, tensor: Tensor, *, name: str) -> DelayedHandle:
-        """Collect tensors of one shape from all ranks."""
-        self._be_late()
-        return DelayedHandle(self, self._inner.allgather(tensor, name=name))
-
-    def alltoall(
-        self, tensor: Tensor, send_splits: Sequence[int], recv_splits: Sequence[int], *, name: str
-    ) -> DelayedHandle:
-        """Send consecutive rows of a tensor to each rank."""
-        self._be_late()
-        return DelayedHandle(
-            self, self._inner.alltoall(tensor, send_splits, recv_splits, name=name)
-        )
+        return DelayedHandle(self, start())
 
     def _be_late(self) -> None:
         chosen = self._random.random() < self._share

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from horovod_sylvie.comm.loopback import LoopbackCommunicator, run_loopback
+from horovod_sylvie.comm.passing import PassingCommunicator, PassingHandle
 from horovod_sylvie.comm.protocol import Handle
 from horovod_sylvie.partition.graph import Graph
 from horovod_sylvie.partition.local_partition import Partition
@@ -49,7 +50,7 @@ def small_graph(
     )
 
 
-class WatchedCommunicator:
+class WatchedCommunicator(PassingCommunicator):
     """Pass everything on, and show each alltoall's rows to a function before and after.
 
     `sent(name, rows)` sees what is handed over, `received(name, rows)` may change what arrives.
@@ -62,35 +63,23 @@ class WatchedCommunicator:
         sent: Callable[[str, Tensor], None] = lambda name, rows: None,
         received: Callable[[str, Tensor], None] = lambda name, rows: None,
     ) -> None:
-        self.inner = inner
-        self.rank, self.size = inner.rank, inner.size
+        super().__init__(inner)
         self.sent, self.received = sent, received
-
-    def allreduce(self, tensor: Tensor, *, name: str) -> Handle:
-        return self.inner.allreduce(tensor, name=name)
-
-    def allgather(self, tensor: Tensor, *, name: str) -> Handle:
-        return self.inner.allgather(tensor, name=name)
 
     def alltoall(
         self, tensor: Tensor, send_splits: Sequence[int], recv_splits: Sequence[int], *, name: str
     ) -> Handle:
         assert send_splits[self.rank] == recv_splits[self.rank] == 0  # all of it leaves this rank
         self.sent(name, tensor)
-        return _WatchedHandle(
-            self, self.inner.alltoall(tensor, send_splits, recv_splits, name=name)
-        )
+        return _WatchedHandle(self, super().alltoall(tensor, send_splits, recv_splits, name=name))
 
 
-class _WatchedHandle:
+class _WatchedHandle(PassingHandle):
     def __init__(self, owner: WatchedCommunicator, inner: Handle) -> None:
-        self._owner, self._inner = owner, inner
-        self.name = inner.name
-
-    def poll(self) -> bool:
-        return self._inner.poll()
+        super().__init__(inner)
+        self._owner = owner
 
     def wait(self) -> Tensor:
-        rows = self._inner.wait()
+        rows = super().wait()
         self._owner.received(self.name, rows)
         return rows
