@@ -103,7 +103,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.control",
         "gradient.wrapped_optimizer",
     ),
-    ("halo.plan", "halo.objective", "halo.message", "halo.traffic", "halo.codec"),
+    ("halo.traffic", "halo.plan", "halo.objective", "halo.message", "halo.codec"),
     (
         "halo.packed_codec",
         "halo.fetched_input",

@@ -27,7 +27,7 @@ from .loss_trend import LossTrend
 from .mixed_format import MixedFormat
 from .observed_rows import ObservedRows
 from .packed_codec import Bits, OneBit
-from .plan import HaloPlan, Route
+from .plan import HaloPlan
 from .traffic import Direction
 
 _TINY: Final = 1e-30  # no weight is divided by less
@@ -92,14 +92,14 @@ class BitPlanner:
         key = (slot, direction)
         num_features = rows.shape[1]
         if isinstance(self._options, BudgetBits) and self._is_due:
-            self._observed[key] = ObservedRows.of(rows, self._route(direction))
+            self._observed[key] = ObservedRows.of(rows, self._plan.route(direction))
         tables = self.tables.get(key)
         if tables is None:
             return None
         kind = (*key, num_features, rows.dtype)
         if kind not in self._formats:
             self._formats[kind] = MixedFormat(
-                self._route(direction),
+                self._plan.route(direction),
                 codecs=self._codecs[direction],
                 sent=tables.sent,
                 received=tables.received,
@@ -170,9 +170,6 @@ class BitPlanner:
         loss, self._loss = self._loss, None
         return loss if loss is None or isinstance(loss, float) else float(loss.wait())
 
-    def _route(self, direction: Direction) -> Route:
-        return self._plan.backward if direction == "backward" else self._plan.forward
-
     def _plan_by_budget(self, options: BudgetBits) -> None:
         """Share the budget among ranks by what they send at least, then among rows by their gain.
 
@@ -222,7 +219,7 @@ class BitPlanner:
             keys = list(dict.fromkeys([*self.tables, *slots]))
             degrees = self._partition.in_weight
             known = {
-                "forward": degrees[self._route("forward").unique_rows],
+                "forward": degrees[self._plan.route("forward").unique_rows],
                 "backward": degrees[self._plan.num_inner :],
             }
             columns = [bits_by_degree(known[direction], self.trend.base) for _, direction in keys]
@@ -240,7 +237,7 @@ class BitPlanner:
             }
             received = exchange_bits(
                 self._comm,
-                self._route(direction),
+                self._plan.route(direction),
                 list(own.values()),
                 name=f"sylvie.{self._name}.bits.{direction}",
             )

@@ -66,7 +66,7 @@ class Formats:
         """
         num_features, dtype = rows.shape[1], rows.dtype
         is_backward = direction == "backward"
-        route = self._plan.backward if is_backward else self._plan.forward
+        route = self._plan.route(direction)
         if self._bits is not None:
             mixed = self._bits.format(rows, slot, direction)
             if mixed is not None:

@@ -95,9 +95,9 @@ def check_tensors(state: Mapping[str, Any], plan: HaloPlan) -> None:
         state: What was loaded; its kinds were checked.
         plan: Of this rank.
     """
+    routes = {"forward": plan.forward, "backward": plan.backward}
     sent_and_received = {
-        "forward": (plan.forward.num_unique, plan.num_halo),
-        "backward": (plan.num_halo, len(plan.send_index)),
+        direction: (route.num_unique, sum(route.recv_splits)) for direction, route in routes.items()
     }
     for text, entry in state["kept"].items():
         _, num_received = sent_and_received[key_of(text)[1]]

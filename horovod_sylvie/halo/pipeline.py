@@ -74,7 +74,7 @@ class Incoming:
         finish: Waits for them; None where they are there.
     """
 
-    def __init__(self, rows: Tensor, finish: Callable[[], None] | None = None) -> None:
+    def __init__(self, rows: Tensor, finish: Callable[[], object] | None = None) -> None:
         self._rows = rows
         self._finish = finish
 
@@ -144,7 +144,7 @@ class Pipeline:
         Raises:
             RuntimeError: Rows that were kept are of another epoch than the one before.
         """
-        route = self._plan.backward if direction == "backward" else self._plan.forward
+        route = self._plan.route(direction)
         out = rows.new_empty((sum(route.recv_splits), rows.shape[1]))
         if self._comm.size == 1:
             return Incoming(out)
@@ -205,7 +205,7 @@ class Pipeline:
             rows, format_, route, layer=layer, direction=direction, suffix=suffix
         )
         transfer.submit()
-        return Incoming(out, lambda: _finish(transfer, out))
+        return Incoming(out, lambda: transfer.finish(out))
 
     def release(self) -> None:
         """Submit the gradients that are held; all ranks do at the same point."""
@@ -260,7 +260,3 @@ class Pipeline:
             )
         # Another width, after a layer was changed: nothing to go on with
         return kept if kept.rows.shape == like.shape and kept.rows.dtype == like.dtype else None
-
-
-def _finish(transfer: Transfer, out: Tensor) -> None:
-    transfer.finish(out)

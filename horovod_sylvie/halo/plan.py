@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..partition.local_partition import Partition
+from .traffic import Direction
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ class HaloPlan:
     forward: Route
     backward: Route
     digest: str
+
+    def route(self, direction: Direction) -> Route:
+        """Return the route of a direction: backward for gradients, forward for all else."""
+        return self.backward if direction == "backward" else self.forward
 
     @staticmethod
     def from_partition(partition: Partition) -> HaloPlan:
