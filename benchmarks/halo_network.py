@@ -18,7 +18,6 @@ share its cores.
 from __future__ import annotations
 
 import argparse
-import itertools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -32,10 +31,12 @@ from halo_network_ways import FULL_PRECISION, WAYS
 from launched_jobs import (
     add_arguments,
     check_arguments,
+    combinations_of,
     end,
     launch_command,
     measure,
     report_of,
+    summary_of_ways,
 )
 from network_rank import COMPUTES, Pace
 
@@ -91,25 +92,13 @@ def run_job(job: Job, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def jobs_of(args: argparse.Namespace) -> Iterator[Job]:
     """Yield the jobs that the command line asks for."""
-    # What is compared with each other is measured one after the other
-    for compute, hosts, model, rate in itertools.product(
-        args.compute.split(","),
-        args.hosts.split(","),
-        args.models.split(","),
-        args.rates.split(","),
-    ):
-        yield Job(int(hosts), rate, model, compute, args.graph, args.hidden, args.layers)
+    for compute, hosts, model, rate in combinations_of(args):
+        yield Job(hosts, rate, model, compute, args.graph, args.hidden, args.layers)
 
 
 def summary_of(figures: dict[str, Any]) -> str:
     """Return a line on one job: each way's time, and its ratio to full precision."""
-    base_s = figures["ways"].get(FULL_PRECISION, {}).get("epoch_s")
-    texts = [
-        f"{way} {1e3 * each['epoch_s']:.0f} ms"
-        + (f" ({each['epoch_s'] / base_s:.2f})" if base_s else "")
-        for way, each in figures["ways"].items()
-    ]
-    return ", ".join(texts)
+    return summary_of_ways(figures, base=FULL_PRECISION, seconds="epoch_s")
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

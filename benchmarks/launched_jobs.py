@@ -10,6 +10,7 @@ of hosts, {rate} for the rate ("100mbit", "unlimited"), and {rate_option} for "-
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -80,6 +81,33 @@ def check_arguments(
     limited = set(args.rates.split(",")) - {UNLIMITED}
     if limited and "{rate" not in args.launcher:
         parser.error(f"--rates {args.rates}: name a --launcher that limits the rate")
+
+
+def combinations_of(args: Namespace) -> Iterator[tuple[str, int, str, str]]:
+    """Yield compute, hosts, model and rate of each job that the command line asks for.
+
+    What is compared with each other is measured one after the other: the rates of one model.
+    """
+    lists = (args.compute, args.hosts, args.models, args.rates)
+    for compute, hosts, model, rate in itertools.product(*(each.split(",") for each in lists)):
+        yield compute, int(hosts), model, rate
+
+
+def summary_of_ways(figures: Mapping[str, Any], *, base: str, seconds: str) -> str:
+    """Return a line on one job: each way's time, and its ratio to another way's.
+
+    Args:
+        figures: Of the job, with "ways".
+        base: The other way; without it there are no ratios.
+        seconds: Which figure of a way is its time.
+    """
+    base_s = figures["ways"].get(base, {}).get(seconds)
+    texts = [
+        f"{way} {1e3 * each[seconds]:.0f} ms"
+        + (f" ({each[seconds] / base_s:.2f})" if base_s else "")
+        for way, each in figures["ways"].items()
+    ]
+    return ", ".join(texts)
 
 
 def launch_command(launcher: str, *, hosts: int, rate: str) -> list[str]:

@@ -17,7 +17,6 @@ its cores.
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,10 +25,12 @@ from typing import Any, Final
 from launched_jobs import (
     add_arguments,
     check_arguments,
+    combinations_of,
     end,
     launch_command,
     measure,
     report_of,
+    summary_of_ways,
 )
 from network_models import MODELS
 from network_rank import COMPUTES, Pace
@@ -72,25 +73,13 @@ def run_job(job: Job, args: argparse.Namespace) -> dict[str, Any]:
 
 def jobs_of(args: argparse.Namespace) -> Iterator[Job]:
     """Yield the jobs that the command line asks for."""
-    # What is compared with each other is measured one after the other
-    for compute, hosts, model, rate in itertools.product(
-        args.compute.split(","),
-        args.hosts.split(","),
-        args.models.split(","),
-        args.rates.split(","),
-    ):
-        yield Job(int(hosts), rate, model, compute)
+    for compute, hosts, model, rate in combinations_of(args):
+        yield Job(hosts, rate, model, compute)
 
 
 def summary_of(figures: dict[str, Any]) -> str:
     """Return a line on one job: each way's time, and its ratio to no exchange."""
-    base_s = figures["ways"].get(NO_EXCHANGE, {}).get("step_s")
-    texts = [
-        f"{way} {1e3 * each['step_s']:.0f} ms"
-        + (f" ({each['step_s'] / base_s:.2f})" if base_s else "")
-        for way, each in figures["ways"].items()
-    ]
-    return ", ".join(texts)
+    return summary_of_ways(figures, base=NO_EXCHANGE, seconds="step_s")
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
