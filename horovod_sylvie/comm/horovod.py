@@ -9,12 +9,13 @@ What Horovod leaves to its users is done here, once:
 * What would raise on one rank only is checked before submission.
 * After the first failure nothing more is submitted: Horovod's background thread drops tensors
   under its lock while it shuts down, and a late submission can deadlock with it.
+* A process that ends while operations are in flight waits for them first. Horovod shuts down on all
+  ranks as soon as one of them exits, so a slower rank could not submit its part any more.
 * The global process set is the default: a rank that dies inside another set aborts its peers.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,6 +25,8 @@ from torch import Tensor
 
 from .errors import CommunicationError, CommunicationTimeout
 from .horovod_build import horovod_failure, require_horovod
+from .leaving import call_before_exit
+from .timeouts import checked_timeout
 from .validation import (
     check_gathered_bytes,
     check_name,
@@ -32,11 +35,12 @@ from .validation import (
     check_tensor,
 )
 
-_DEFAULT_TIMEOUT_S: Final = 300.0
 # Most operations end within the first few of these; shorter ones take cores from other ranks
 _EAGER_POLL_S: Final = 3e-4
 _IDLE_POLL_S: Final = 5e-4
 _EAGER_PERIOD_S: Final = 0.02
+# A rank that leaves waits no longer than this for ranks that are slower
+_LEAVING_S: Final = 30.0
 
 
 class HorovodHandle:
@@ -99,7 +103,7 @@ class HorovodCommunicator:
                 "HorovodCommunicator: Horovod is not initialised. Call hvd.init() first."
             )
         self._hvd: Any = hvd
-        self._timeout_s = _checked_timeout(timeout_s)
+        self._timeout_s = checked_timeout(timeout_s)
         self._in_flight: dict[str, HorovodHandle] = {}
         self._failure: str | None = None
         self._process_set = hvd.global_process_set if process_set is None else process_set
@@ -111,6 +115,8 @@ class HorovodCommunicator:
             )
         self._rank = int(self._process_set.rank())
         self._size = int(self._process_set.size())
+        # Called before Horovod's own shutdown, which hvd.init() has registered before
+        call_before_exit(self._await_in_flight)
 
     @property
     def rank(self) -> int:
@@ -217,6 +223,17 @@ class HorovodCommunicator:
         self._in_flight[name] = handle
         return handle
 
+    def _await_in_flight(self) -> None:
+        """Wait until other ranks have taken part in all that was submitted, if they do soon."""
+        if self._failure is not None or not self._hvd.is_initialized():
+            return
+        deadline_s = time.monotonic() + min(self._timeout_s, _LEAVING_S)
+        for handle in self._in_flight.values():
+            while not handle.poll():
+                if time.monotonic() > deadline_s:
+                    return
+                time.sleep(_IDLE_POLL_S)
+
     def _failed(self, kind: str, name: str, error: Exception) -> CommunicationError:
         self._failure = f"'{name}': {error}"
         return horovod_failure()(
@@ -280,20 +297,3 @@ class HorovodCommunicator:
             "took another branch, has ended, or is that slow; see its output. A longer deadline: "
             "HorovodCommunicator(timeout_s=...) or HVS_TIMEOUT_S."
         )
-
-
-def _checked_timeout(timeout_s: float | None) -> float:
-    source = "timeout_s"
-    value: float | str = _DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
-    if timeout_s is None and "HVS_TIMEOUT_S" in os.environ:
-        source, value = "HVS_TIMEOUT_S", os.environ["HVS_TIMEOUT_S"]
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ValueError(
-            f"HorovodCommunicator: expected a positive number of seconds for '{source}', "
-            f"got {value!r}."
-        )
-    return seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import horovod.torch as hvd
@@ -29,6 +30,8 @@ def main() -> None:
         raise KeyError("a user's mistake")
     if how == "raise":
         training.epochs(2)
+    if comm.rank == 2:
+        time.sleep(2)  # the others have come to their end by then
     training.loss()  # a forward pass that nothing follows
     print(f"rank {comm.rank} ends", flush=True)
 
