@@ -2,9 +2,10 @@
 
     python benchmarks/accuracy.py FOLDER_OF_GRAPHS --results benchmarks/results/accuracy.json
 
-Runs `examples/full_graph.py` under horovodrun for every graph, model, number of ranks, mode and
-seed; the same seed gives the same partition, initial weights and dropout, so only the halo rows
-differ. Runs that are in the results file already are not run again. Prints tables in Markdown:
+Trains with `examples/full_graph.py` under horovodrun for every graph, model, number of ranks, mode
+and seed; the same seed gives the same partition, initial weights and dropout, so only the halo rows
+differ. All modes of one seed are one job. Runs that are in the results file already are not run
+again. Prints tables in Markdown:
 mean and standard deviation over seeds, and the mean difference to full precision, seed by seed,
 with its standard error.
 
@@ -20,8 +21,8 @@ import shlex
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,19 +37,40 @@ from accuracy_recipes import (
     Setting,
 )
 from accuracy_report import overview, plot, table
-from launched_jobs import end, measure, run_to_end
+from launched_jobs import end, keep, run_to_end
+from tqdm import tqdm
 
 import horovod_sylvie as hvs
 
-EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "full_graph.py"
+_RANK: Final = Path(__file__).with_name("accuracy_rank.py")
 _HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 # glibc gives large blocks back to the system at once; faulting them in again takes half the time
 _ALLOCATOR: Final = f"env MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_={2**34} MALLOC_TOP_PAD_={2**26}"
 _EVERY: Final = 5  # epochs between the losses that are kept
 
 
-def wanted_runs(only: Sequence[str], ranks: Sequence[int], num_seeds: int) -> list[Run]:
-    """Return the runs that are asked for, those of one seed together.
+@dataclass(frozen=True)
+class Batch:
+    """Trainings of one seed, which one job does one after the other.
+
+    Attributes:
+        setting: In which they are compared.
+        seed: Of all.
+        modes: What differs.
+    """
+
+    setting: Setting
+    seed: int
+    modes: tuple[str, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The trainings."""
+        return [Run(self.setting, mode, self.seed) for mode in self.modes]
+
+
+def wanted_batches(only: Sequence[str], ranks: Sequence[int], num_seeds: int) -> list[Batch]:
+    """Return what is asked for: one seed of everything, then the next.
 
     Args:
         only: Names of graphs, models and modes.
@@ -59,38 +81,26 @@ def wanted_runs(only: Sequence[str], ranks: Sequence[int], num_seeds: int) -> li
     def chosen(known: Sequence[str], default: Sequence[str]) -> list[str]:
         return [each for each in known if each in only] or list(default)
 
-    modes = chosen(list(MODES), list(MODES))
+    modes = tuple(chosen(list(MODES), list(MODES)))
     return [
-        Run(Setting(graph, model, num_ranks), mode, seed)
+        Batch(Setting(graph, model, num_ranks), seed, modes)
+        for seed in range(num_seeds)
         for num_ranks in ranks
         for graph in chosen(list(GRAPHS), DEFAULT_GRAPHS)
         for model in chosen(list(MODELS), list(MODELS))
-        for seed in range(num_seeds)
-        for mode in modes
     ]
 
 
-def with_one_bit(runs: Sequence[Run], results: Mapping[str, Any]) -> list[Run]:
-    """Return the runs, and before those by budget one of one bit, which says what it sends."""
-    ordered: dict[Run, None] = {}
-    for run in runs:
-        if run.mode == BUDGET and one_bit_bytes(run.setting, results) is None:
-            ordered[Run(run.setting, ONE_BIT, 0)] = None
-        ordered[run] = None
-    return list(ordered)
-
-
-def one_bit_bytes(setting: Setting, results: Mapping[str, Any]) -> int | None:
-    """Return what one bit sends per epoch, over all ranks; None where it was not measured."""
-    for key, figures in results.items():
-        run = Run.from_key(key)
-        if run.setting == setting and run.mode == ONE_BIT:
-            return int(figures["bytes_sent_per_epoch"])
-    return None
+def missing_in(batch: Batch, results: Mapping[str, Any]) -> Batch:
+    """Return what of a batch is not there; a budget needs the training at one bit before it."""
+    modes = [run.mode for run in batch.runs if run.key not in results]
+    if BUDGET in modes and ONE_BIT not in modes:
+        modes.insert(0, ONE_BIT)
+    return replace(batch, modes=tuple(modes))
 
 
 class Trainer:
-    """Runs trainings, on partitions that are made once.
+    """Runs jobs, on partitions that are made once.
 
     Args:
         args: The command line.
@@ -101,39 +111,35 @@ class Trainer:
         self._args = args
         self._folder = folder
 
-    def __call__(self, run: Run) -> dict[str, Any]:
+    def __call__(self, batch: Batch) -> dict[str, dict[str, Any]]:
         """Train.
 
         Args:
-            run: What.
+            batch: What.
 
         Returns:
-            What the tables and the picture need.
-
-        Raises:
-            RuntimeError: It failed, or took too long; the text has the end of its output.
+            What the tables and the picture need, by the runs' keys. Runs that were not finished are
+            missing; the end of the job's output was printed then.
         """
-        output, json_file = self._folder / "output.txt", self._folder / "run.json"
-        json_file.unlink(missing_ok=True)
-        launcher = self._args.launcher.format(ranks=run.setting.num_ranks)
-        parts = self._partition(run.setting)
-        command = [*shlex.split(f"{_ALLOCATOR} {launcher}"), sys.executable, str(EXAMPLE)]
-        command += ["--data", str(parts), "--seed", str(run.seed), "--json", str(json_file)]
-        command += options_of(run, self._args).split()
-        if run.mode == BUDGET:
-            command += ["--budget", str(self._budget(run))]
-        start_s = time.perf_counter()
+        output, report = self._folder / "output.txt", self._folder / "report.jsonl"
+        report.unlink(missing_ok=True)
+        launcher = self._args.launcher.format(ranks=batch.setting.num_ranks)
+        options = {run.mode: options_of(run, self._args) for run in batch.runs}
+        command = [*shlex.split(f"{_ALLOCATOR} {launcher}"), sys.executable, str(_RANK)]
+        command += ["--report", str(report), "--data", str(self._partition(batch.setting))]
+        timeout_s = self._args.timeout * len(batch.modes)
         with output.open("w") as stream:
-            status = run_to_end(command, stream, self._args.timeout)
-        wall_s = time.perf_counter() - start_s
-        if status != 0 or not json_file.exists():
+            status = run_to_end([*command, json.dumps(options)], stream, timeout_s)
+        if status != 0:
             ended = "was stopped: it took too long" if status is None else f"ended with {status}"
             lines = output.read_text(errors="replace").splitlines()[-15:]
-            raise RuntimeError("\n".join([f"{run.key}: the training {ended}", *lines]))
-        figures = json.loads(json_file.read_text())
-        return kept(figures) | {
-            "options": options_of(run, self._args),
-            "wall_s": round(wall_s, 1),
+            tqdm.write("\n".join([f"{batch.runs[0].key}: the job {ended}", *lines]))
+        lines = report.read_text().splitlines() if report.exists() else []
+        done = [json.loads(line) for line in lines]
+        return {
+            Run(batch.setting, each["mode"], batch.seed).key: kept(each["figures"])
+            | {"options": options[each["mode"]]}
+            for each in done
         }
 
     def _partition(self, setting: Setting) -> Path:
@@ -144,15 +150,6 @@ class Trainer:
             hvs.partition_graph(graph, parts, setting.num_ranks)
         return parts
 
-    def _budget(self, run: Run) -> int:
-        """Return twice what one bit sends."""
-        file = self._args.results
-        results = json.loads(file.read_text())["jobs"] if file.exists() else {}
-        sent = one_bit_bytes(run.setting, results)
-        if sent is None:
-            raise RuntimeError(f"{run.key}: no run of one bit says what it sends")
-        return 2 * sent
-
 
 def options_of(run: Run, args: argparse.Namespace) -> str:
     """Return a run's command line with what every recipe is given more."""
@@ -161,7 +158,7 @@ def options_of(run: Run, args: argparse.Namespace) -> str:
 
 def kept(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is kept of a training's own report."""
-    names = ["metric", "test_accuracy", "val_accuracy"]
+    names = ["metric", "test_accuracy", "val_accuracy", "wall_s"]
     names += ["bytes_sent_per_epoch", "bytes_full_precision_per_epoch"]
     losses, stale = figures["loss"], [len(each) for each in figures["stale"]]
     num_exchanges = len(losses) * len(figures["exchanges"])
@@ -188,7 +185,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", choices=[*GRAPHS, *MODELS, *MODES], nargs="+", default=[], metavar="NAME")
     add("--more", default="", metavar="OPTIONS", help="of full_graph.py, behind every recipe's")
     add("--launcher", default=_HOROVODRUN, help="starts a command on {ranks} ranks")
-    add("--timeout", type=float, default=900.0, metavar="S", help="for a training")
+    add("--timeout", type=float, default=900.0, metavar="S", help="for a training, in the mean")
     add("--again", action="store_true", help="run trainings that are in the file too")
     add("--plot", type=Path, help="draw the loss curves to this file")
     args = parser.parse_args(arguments)
@@ -216,16 +213,22 @@ def summary_of(figures: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, then print the tables."""
     args = parse_arguments(arguments)
-    known = json.loads(args.results.read_text())["jobs"] if args.results.exists() else {}
-    runs = with_one_bit(wanted_runs(args.only, args.ranks, args.seeds), known)
+    file = args.results
+    document: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+    results: dict[str, dict[str, Any]] = document["jobs"]
+    failures: list[str] = []
+    batches = wanted_batches(args.only, args.ranks, args.seeds)
+    if not args.again:
+        batches = [missing_in(batch, results) for batch in batches]
     with tempfile.TemporaryDirectory() as folder:
-        results, failures = measure(
-            runs,
-            Trainer(args, Path(folder)),
-            args.results,
-            again=args.again,
-            summary_of=summary_of,
-        )
+        train = Trainer(args, Path(folder))
+        for batch in tqdm([batch for batch in batches if batch.modes], unit="job"):
+            done = train(batch)
+            failures += [run.key for run in batch.runs if run.key not in done]
+            results |= done
+            keep(document, file)
+            for key, figures in done.items():
+                tqdm.write(f"{key}: {summary_of(figures)}")
     print(f"{table(results)}\n\n{overview(results)}")
     if args.plot and results:
         plot(results, args.plot)

@@ -13,9 +13,9 @@ BUDGET: Final = "budget"
 COMMON: Final = "--norm layer --dropout 0.5 --lr 0.005 --eval-every 5"
 GRAPHS: Final = MappingProxyType(
     {
-        "amazon_photo": "--hidden 256 --epochs 80 --split 1 --feature-norm l2",
+        "amazon_photo": "--hidden 64 --epochs 80 --lr 0.01 --split 1 --feature-norm l2",
         "coauthor_cs": "--hidden 64 --epochs 60 --split 1",
-        "debian_deps": "--hidden 64 --epochs 60 --lr 0.01",
+        "debian_deps": "--hidden 64 --epochs 40 --lr 0.01",
         "cora": "--hidden 64 --epochs 60 --feature-norm l2 --weight-decay 0.0005",
         "citeseer": "--hidden 64 --epochs 60 --feature-norm l2 --weight-decay 0.0005",
     }
@@ -37,7 +37,7 @@ MODES: Final = MappingProxyType(
         "centroid": "--codec 1 --code centroid",
         "pipelined": "--codec 1 --staleness pipelined",
         "pipelined-5": "--codec 1 --staleness pipelined --sync-every 5",
-        "bounded": "--codec 1 --staleness bounded --max-drift 0.5",
+        "bounded": "--codec 1 --staleness bounded",
         BUDGET: "--codec 1 --bits-policy budget",
         "degree": "--codec 1 --bits-policy degree",
         "delta": "--codec 1 --code centroid --delta",
@@ -50,7 +50,7 @@ NAMES: Final = MappingProxyType(
         "centroid": "one bit, centroid",
         "pipelined": "one bit, pipelined",
         "pipelined-5": "one bit, pipelined, every 5th epoch waits",
-        "bounded": "one bit, stale where drift is at most 0.5",
+        "bounded": "one bit, stale where drift is at most 0.1",
         BUDGET: "bits by budget, twice the bytes of one bit",
         "degree": "bits by degree",
         "delta": "changes, one bit, centroid",

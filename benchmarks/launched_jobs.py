@@ -210,11 +210,16 @@ def measure(
             tqdm.write(str(error))
             continue
         tqdm.write(f"{job.key}: {summary_of(results[job.key])}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(document, indent=1) + "\n")
-        partial.replace(file)
+        keep(document, file)
     return results, failures
+
+
+def keep(document: Mapping[str, Any], file: Path) -> None:
+    """Write a file of results, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n")
+    partial.replace(file)
 
 
 def end(failures: Sequence[str]) -> None:

@@ -145,23 +145,28 @@ def resume(
     return history
 
 
-def main() -> None:
-    """Partition if need be, train, and report."""
-    args = parse_arguments(__doc__)
-    logging.basicConfig(level=os.environ.get("HVS_LOG", "warning").upper())
-    hvd.init()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // hvd.local_size()))
-    comm = hvs.HorovodCommunicator()
+def run(args: argparse.Namespace, comm: hvs.HorovodCommunicator) -> dict[str, Any]:
+    """Partition if need be, train, and return the figures."""
     with partition_directory(args, comm) as directory, hvs.together(comm, "loading the partition"):
         part = hvs.load_partition(directory, comm.rank, comm.size, split=args.split)  # (hvs)
     if args.feature_norm == "l2":
         part = dataclasses.replace(part, x=functional.normalize(part.x))
     history, halo = train(args, comm, part)
-    figures = summary(args, comm, history, halo)
     if comm.rank == 0:
         print(last_line(args, history))
-        if args.json:
-            write_json(Path(args.json), figures)
+    return summary(args, comm, history, halo)
+
+
+def main() -> None:
+    """Start Horovod, train, and report."""
+    args = parse_arguments(__doc__)
+    logging.basicConfig(level=os.environ.get("HVS_LOG", "warning").upper())
+    hvd.init()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // hvd.local_size()))
+    comm = hvs.HorovodCommunicator()
+    figures = run(args, comm)
+    if comm.rank == 0 and args.json:
+        write_json(Path(args.json), figures)
 
 
 if __name__ == "__main__":

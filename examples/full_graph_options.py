@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from full_graph_checkpoint import epoch_of, newest_checkpoint
@@ -32,10 +32,10 @@ ONLY_FOR: tuple[tuple[str, str, tuple[object, ...]], ...] = (
 )
 
 
-def parse_arguments(description: str) -> argparse.Namespace:
+def parse_arguments(description: str, given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line, and leave with one line where it makes no sense."""
     parser = make_parser(description)
-    args = parser.parse_args()
+    args = parser.parse_args(given)
     if args.layers is None:
         args.layers = dict(LAYERS)[args.model]
     for name in COUNTS:

@@ -122,7 +122,7 @@ def summary(
     comm: hvs.Communicator,
     history: History,
     halo: hvs.HaloExchange,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Gather the figures of all ranks."""
     evaluations = [
         entry.bytes_sent / entry.num_exchanges
@@ -158,7 +158,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def write_json(path: Path, figures: dict[str, object]) -> None:
+def write_json(path: Path, figures: dict[str, Any]) -> None:
     """Write the file whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n")

@@ -13,31 +13,35 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the extra [examples]")
 pytest.importorskip("tqdm", reason="needs the extra [examples]")
 
-from accuracy import main, wanted_runs, with_one_bit
+from accuracy import Batch, main, missing_in, wanted_batches
+from accuracy_rank import with_budget
 from accuracy_recipes import DEFAULT_GRAPHS, MODELS, MODES, NAMES, Run, Setting
 
 from horovod_sylvie.partition.partitioner import partition_graph
 
-# Stands for horovodrun and the ranks: notes each call, and writes the report
+# Stands for horovodrun and the ranks: notes each training, and writes the report
 LAUNCHER = """\
 import json, sys
 from pathlib import Path
-folder, ranks, _, _, *options = sys.argv[1:]
-def given(name, default=None):
-    return options[options.index(name) + 1] if name in options else default
-mode = [each for each in options if each in ("full", "budget", "--delta")]
-with open(Path(folder, "calls"), "a") as calls:
-    calls.write(" ".join([given("--model"), ranks, *mode, given("--budget", "")]).strip() + "\\n")
-if Path(folder, "broken").exists():
-    sys.exit("the ranks fell over")
-sent = 3200.0 if "full" in options else 150.0
+folder, ranks, _, program, *options = sys.argv[1:]
+assert Path(program).name == "accuracy_rank.py" and Path(program).exists()
+report = Path(options[options.index("--report") + 1])
 names = ["convs.1.forward", "convs.1.backward"]
-Path(given("--json")).write_text(json.dumps({
-    "metric": "accuracy", "test_accuracy": 0.9, "val_accuracy": 0.8,
-    "bytes_sent_per_epoch": sent, "bytes_full_precision_per_epoch": 3200.0,
-    "loss": [1.23456, 1.1, 1.0, 0.9, 0.8, 0.7, None], "epoch_s": [0.5, 0.1, 0.1],
-    "bits": [None, 1.0, 2.0], "exchanges": names, "stale": [[], names, names, names[:1], [], [], []]
-}))
+for mode, words in json.loads(options[-1]).items():
+    with open(Path(folder, "calls"), "a") as calls:
+        model = words.split()[words.split().index("--model") + 1]
+        calls.write(f"{model} {ranks} {mode}\\n")
+    if Path(folder, "broken").exists() and mode != "full":
+        sys.exit("the ranks fell over")
+    figures = {
+        "metric": "accuracy", "test_accuracy": 0.9, "val_accuracy": 0.8, "wall_s": 3.0,
+        "bytes_sent_per_epoch": 100.0, "bytes_full_precision_per_epoch": 3200.0,
+        "loss": [1.23456, 1.1, 1.0, 0.9, 0.8, 0.7, None], "epoch_s": [0.5, 0.1, 0.1],
+        "bits": [None, 1.0, 2.0], "exchanges": names,
+        "stale": [[], names, names, names[:1], [], [], []],
+    }
+    with report.open("a") as lines:
+        lines.write(json.dumps({"mode": mode, "figures": figures}) + "\\n")
 """
 
 
@@ -70,23 +74,24 @@ def test_every_mode_has_a_name() -> None:
 
 
 def test_runs_of_a_kind_that_is_not_named_are_all_wanted() -> None:
-    runs = wanted_runs([], [2, 4], 3)
+    batches = wanted_batches([], [2, 4], 3)
+    runs = [run for batch in batches for run in batch.runs]
     assert len(runs) == len(set(runs)) == 2 * len(DEFAULT_GRAPHS) * len(MODELS) * 3 * len(MODES)
     assert all(Run.from_key(run.key) == run for run in runs)
-    assert wanted_runs(["cora", "gat", "degree", "full"], [2], 1) == [
-        Run(Setting("cora", "gat", 2), mode, 0) for mode in ("full", "degree")
+    assert wanted_batches(["cora", "gat", "degree", "full"], [2], 1) == [
+        Batch(Setting("cora", "gat", 2), 0, ("full", "degree"))
     ]
 
 
-def test_one_bit_is_run_before_a_budget_that_needs_it() -> None:
-    setting = Setting("cora", "gat", 2)
-    runs = [Run(setting, "budget", 0), Run(setting, "budget", 1)]
-    one_bit = Run(setting, "one-bit", 0)
-    assert with_one_bit(runs, {}) == [one_bit, *runs]
-    known = Run(setting, "one-bit", 3).key
-    assert with_one_bit(runs, {known: {"bytes_sent_per_epoch": 7}}) == runs
-    other = Run(Setting("cora", "gat", 4), "one-bit", 0).key
-    assert with_one_bit(runs, {other: {"bytes_sent_per_epoch": 7}}) == [one_bit, *runs]
+def test_budget_comes_behind_one_bit_of_the_same_seed() -> None:
+    batch = Batch(Setting("cora", "gat", 2), 1, ("full", "budget"))
+    assert missing_in(batch, {}).modes == ("one-bit", "full", "budget")
+    both = Batch(Setting("cora", "gat", 2), 1, ("one-bit", "budget"))
+    known = Run(both.setting, "one-bit", 1).key
+    assert missing_in(both, {known: {}}).modes == ("one-bit", "budget")
+    assert missing_in(both, {run.key: {} for run in both.runs}).modes == ()
+    figures = {"bytes_sent_per_epoch": 100.25}
+    assert with_budget(["--codec", "1"], figures) == ["--codec", "1", "--budget", "201"]
 
 
 def test_runs_in_the_file_are_not_run_again(
@@ -96,7 +101,7 @@ def test_runs_in_the_file_are_not_run_again(
     main([*arguments, *options, "full"])
     assert calls_in(tmp_path) == ["sage 2 full"]
     main([*arguments, *options, "full", "budget", "delta"])
-    assert calls_in(tmp_path)[1:] == ["sage 2", "sage 2 budget 300", "sage 2 --delta"]
+    assert calls_in(tmp_path)[1:] == ["sage 2 one-bit", "sage 2 budget", "sage 2 delta"]
     figures = results_in(tmp_path)["cora|sage|2|budget|0"]
     assert figures["loss"] == [1.235, 0.7]
     assert figures["loss_epochs"] == [1, 6]
@@ -119,11 +124,12 @@ def test_every_recipe_is_given_more_to_a_file_of_its_own(
 def test_failed_training_is_named_with_its_output(
     tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--ranks", "2", "--seeds", "1", "--only", "cora", "sage", "full"]
+    options = ["--ranks", "2", "--seeds", "1", "--only", "cora", "sage", "full", "delta"]
     (tmp_path / "broken").touch()
-    with pytest.raises(SystemExit, match=r"failed: cora\|sage\|2\|full\|0. The same command"):
+    with pytest.raises(SystemExit, match=r"failed: cora\|sage\|2\|delta\|0. The same command"):
         main([*arguments, *options])
-    assert "the training ended with 1\nthe ranks fell over" in capsys.readouterr().out
+    assert "the job ended with 1\nthe ranks fell over" in capsys.readouterr().out
+    assert list(results_in(tmp_path)) == ["cora|sage|2|full|0"], "what was done before is kept"
 
 
 @pytest.mark.parametrize(
