@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from emulated import RandomValues
 from torch import Tensor, nn
-from traced_gnn import EpochTimes, Segment
+from traced_gnn import EpochTimes, ExchangeTimes, Segment
 
 import horovod_sylvie as hvs
 
@@ -58,7 +58,8 @@ class EmulatedGNN:
         prefix: Stands in front of the names of layers and parameters that are in `times`.
 
     Raises:
-        ValueError: If the times are of other parameters.
+        ValueError: If the times are of other parameters, or the exchange's rows are not those that
+            would travel.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class EmulatedGNN:
                 "EmulatedGNN: expected each of the model's parameters once in 'times', but these "
                 f"differ: {others}. Measure this model."
             )
+        for each in times.exchanges:
+            self._prefer_products(each, halo, prefix)
         self._times = times
         self._halo = halo
         self._values = values
@@ -100,6 +103,20 @@ class EmulatedGNN:
                 inner, segment = self._run("meanwhile", each.meanwhile, (), rows.x), each.after
             state = self._run(layer, segment, shape, inner, rows.finish(), *tensors)
         return state
+
+    @staticmethod
+    def _prefer_products(exchange: ExchangeTimes, halo: hvs.HaloExchange, prefix: str) -> None:
+        """Let the exchange know of products, as converting a model does."""
+        if exchange.num_inputs is None:
+            return
+        formats = halo.parts.formats
+        if not (halo.smaller_side and formats.prefer_products(exchange.num_inputs, exchange.width)):
+            raise ValueError(
+                f"EmulatedGNN: expected a 'halo' that sends products of '{exchange.layer}' "
+                f"({exchange.num_inputs} to {exchange.width} columns), as in 'times', got one with "
+                f"{halo.codec} that does not. Measure with smaller_side=False."
+            )
+        formats.products[prefix + exchange.layer] = exchange.num_inputs
 
     def _run(self, name: str, segment: Segment, shape: tuple[int, ...], *inputs: Tensor) -> Tensor:
         output: Tensor = _EmulatedSegment.apply(  # type: ignore[no-untyped-call]

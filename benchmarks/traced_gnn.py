@@ -53,6 +53,7 @@ class ExchangeTimes:
     Attributes:
         layer: Name of its layer.
         width: Columns of its rows, W.
+        num_inputs: Columns of the rows whose products these are; None where rows travel themselves.
         names: Of the parameters whose gradients come in those segments.
         meanwhile: While halo rows travel.
         after: With halo rows that were awaited.
@@ -61,6 +62,7 @@ class ExchangeTimes:
 
     layer: str
     width: int
+    num_inputs: int | None
     names: tuple[str, ...]
     meanwhile: Segment
     after: Segment
@@ -167,6 +169,7 @@ def measure_epoch(
         ExchangeTimes(
             layer=layer.partition(".")[2],
             width=width,
+            num_inputs=halo.parts.formats.products.get(layer),
             names=names[number],
             meanwhile=waiting[2 * number - 1],
             after=waiting[2 * number],

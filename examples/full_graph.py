@@ -71,7 +71,7 @@ def make_halo(
         staleness=make_staleness(args),
         bits=make_bits(args),
         overlap=not args.no_overlap,
-        smaller_side=False if args.no_smaller_side else None,
+        smaller_side=not args.no_smaller_side,
         comm=comm,
         seed=args.seed,
     )

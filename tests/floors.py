@@ -134,7 +134,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("halo.batch_norm", "halo.gcn_norm", "halo.refusals", "halo.locality"),
     ("halo.subgraphs", "halo.applied_linear"),
     ("halo.overlap", "halo.smaller_side"),
-    ("halo.hook", "halo.convert"),
+    ("halo.hook_arguments", "halo.hook", "halo.convert"),
     ("optimizer_arguments",),
     ("optimizer",),
     ("commands", "__main__", "__init__"),

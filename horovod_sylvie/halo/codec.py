@@ -80,10 +80,27 @@ class Codec(ABC):
         """Return the codec for the backward direction: this one, unless it is biased."""
         return self
 
+    def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
+        """Return the codec for rows times a weight, where they should travel instead of rows.
+
+        Args:
+            num_inputs: Elements of a row.
+            num_products: Elements of a row times the weight.
+
+        Returns:
+            The codec of products, both ways; or None where rows should travel.
+        """
+        del num_inputs, num_products
+        return None
+
 
 @dataclass(frozen=True)
 class FullPrecision(Codec):
     """Bytes as they are: exact, `element_size * F` bytes per row."""
+
+    def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
+        """See `Codec.for_products`. Products are as exact as rows, up to rounding."""
+        return self if num_products < num_inputs else None
 
     @property
     def identifier(self) -> int:
@@ -123,6 +140,10 @@ class Half(Codec):
             raise ValueError(
                 f"Half: expected torch.float16 or torch.bfloat16 for 'dtype', got {self.dtype}."
             )
+
+    def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
+        """See `Codec.for_products`. Products lose about as much to rounding as rows do."""
+        return self if num_products < num_inputs else None
 
     @property
     def identifier(self) -> int:

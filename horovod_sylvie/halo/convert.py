@@ -23,7 +23,7 @@ from .exchange import HaloExchange
 from .gcn_norm import gcn_norm
 from .hook import HaloHook, is_bipartite, keeps_rows
 from .refusals import inner_refusal, refusal
-from .smaller_side import sends_products
+from .smaller_side import multiplies_last, widths_around
 from .subgraphs import SplitGraphs
 
 
@@ -63,6 +63,7 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
         advice="Build the same model with the same options on every rank.",
     )
     products = _agreed_products(convolutions, halo)
+    halo.parts.formats.products.update(products)
 
     @functools.cache  # layers with equal options share their edges and weights
     def norm_of(improved: bool, add_self_loops: bool) -> tuple[Tensor, Tensor]:
@@ -70,7 +71,15 @@ def convert_model(model: nn.Module, halo: HaloExchange) -> nn.Module:
 
     splits = SplitGraphs(halo.plan.num_inner, halo.plan.num_halo)
     for name, convolution in convolutions.items():
-        hook = HaloHook(convolution, halo, name, norm_of, splits, sends_products=name in products)
+        hook = HaloHook(
+            convolution,
+            halo,
+            name,
+            norm_of,
+            splits,
+            sends_products=name in products,
+            multiplies_first=halo.smaller_side and multiplies_last(convolution),
+        )
         convolution.register_forward_pre_hook(hook.before, with_kwargs=True)
         convolution.register_forward_hook(hook.after, always_call=True)
         convolution.register_propagate_forward_pre_hook(hook.count_propagation)
@@ -138,19 +147,24 @@ def _check_first_model(halo: HaloExchange) -> None:
         )
 
 
-def _agreed_products(convolutions: dict[str, MessagePassing], halo: HaloExchange) -> list[str]:
-    """Return the names of convolutions whose products travel; raise where ranks differ."""
+def _agreed_products(convolutions: dict[str, MessagePassing], halo: HaloExchange) -> dict[str, int]:
+    """Return the input widths of convolutions whose products travel; raise where ranks differ."""
     if not halo.smaller_side:
-        return []
-    names = [name for name, one in convolutions.items() if sends_products(one)]
+        return {}
+    widths = {name: widths_around(one) for name, one in convolutions.items()}
+    products = {
+        name: pair[0]
+        for name, pair in widths.items()
+        if pair is not None and halo.parts.formats.prefer_products(*pair)
+    }
     require_agreement(
         halo.comm,
         "layers whose products travel",
-        ", ".join(names) or "none",
+        ", ".join(products) or "none",
         advice="Register hooks on a layer on every rank or on none, or use "
         "HaloExchange(smaller_side=False).",
     )
-    return names
+    return products
 
 
 def _is_halo_hook(hook: Any) -> bool:

@@ -8,7 +8,13 @@ taken for that of another.
 
 from __future__ import annotations
 
+import re
 import time
+
+
+def layer_of(slot: str) -> str:
+    """Return the name of the layer whose call a slot is for."""
+    return re.sub(r"#\d+$", "", slot)
 
 
 class EpochClock:

@@ -28,7 +28,7 @@ from ..partition.local_partition import Partition
 from .automatic import Automatic
 from .bit_planner import BitPlanner
 from .bit_policy import BudgetBits, DegreeBits
-from .codec import Codec, FullPrecision, Half
+from .codec import Codec
 from .delta import Delta
 from .epoch_clock import EpochClock
 from .epoch_report import EpochReport, EpochReporter
@@ -58,7 +58,7 @@ class HaloExchange:
         codec: How features travel in training, as given.
         staleness: When rows of the epoch before are used.
         overlap: Whether layers aggregate interior rows while halo rows are on their way.
-        smaller_side: Whether layers exchange what is behind their linear map, where that is less.
+        smaller_side: Whether layers may exchange what is behind their linear map.
         comm: The communicator.
         has_model: Whether a model was converted with it.
         parts: What changes from epoch to epoch; for the package's own use.
@@ -72,7 +72,7 @@ class HaloExchange:
         staleness: Staleness = _SYNCHRONOUS,
         bits: BudgetBits | DegreeBits | None = None,
         overlap: bool = True,
-        smaller_side: bool | None = None,
+        smaller_side: bool = True,
         comm: Communicator | None = None,
         seed: int = 0,
         name: str = "halo",
@@ -91,9 +91,8 @@ class HaloExchange:
             overlap: Whether a layer aggregates the rows that read no halo row while those are on
                 their way. The result is the same, to the order of summation; dropout inside a
                 convolution draws other masks of the same kind.
-            smaller_side: Whether GCN, GAT and SAGE layers exchange rows behind their linear map,
-                where those are narrower. None: where rows travel in full or half precision, which
-                gives the same to rounding. A few bits for each of fewer columns tell less.
+            smaller_side: Whether GCN, GAT and SAGE layers exchange rows behind their linear map
+                where that saves bytes; see `Codec.for_products`. Not with `bits` or `Delta`.
             comm: The communicator; Horovod's world by default.
             seed: Of the stochastic rounding.
             name: Begins the names of operations. Two exchanges that train in turns on one
@@ -106,8 +105,6 @@ class HaloExchange:
         """
         comm = HorovodCommunicator() if comm is None else comm
         check_options(codec, staleness, bits, seed, name)
-        if smaller_side is None:
-            smaller_side = isinstance(codec, FullPrecision | Half)
         if (partition.rank, partition.num_parts) != (comm.rank, comm.size):
             raise ValueError(
                 f"HaloExchange: expected the partition of rank {comm.rank} of {comm.size} for "

@@ -18,6 +18,7 @@ from .bit_planner import BitPlanner
 from .codec import Codec, FullPrecision
 from .delta import Delta
 from .delta_format import DeltaStream
+from .epoch_clock import layer_of
 from .format import CodecFormat, Format
 from .plan import HaloPlan, Route
 from .traffic import Direction
@@ -39,6 +40,7 @@ class Formats:
         streams: What is kept of features that travel as changes, by slot.
         saved: States of streams from a checkpoint, by slot, until they are made.
         trial: Where the trial of an automatic codec stands; None where there is none.
+        products: Elements of an input row, by name of each layer whose products travel instead.
     """
 
     def __init__(
@@ -46,12 +48,27 @@ class Formats:
     ) -> None:
         self.streams: dict[str, DeltaStream] = {}
         self.trial = Trial(codec) if isinstance(codec, Automatic) else None
+        self.products: dict[str, int] = {}
         self._plan = plan
         self._codec = codec
         self._bits = bits
         self.saved: dict[str, Mapping[str, Tensor | int]] = {}
         self._kinds: dict[str, tuple[int, torch.dtype]] = {}
         self._cache: dict[tuple[Codec, bool, int, torch.dtype], CodecFormat] = {}
+
+    def prefer_products(self, num_inputs: int, num_products: int) -> bool:
+        """Return whether rows times a weight should travel instead of rows.
+
+        Where bits are planned row by row, and where changes travel, rows do.
+
+        Args:
+            num_inputs: Elements of a row.
+            num_products: Elements of a row times the weight.
+        """
+        codec = self._codec.codec if isinstance(self._codec, Automatic) else self._codec
+        if self._bits is not None or isinstance(codec, Delta):
+            return False
+        return codec.for_products(num_inputs, num_products) is not None
 
     def of(self, rows: Tensor, slot: str, direction: Direction) -> Format:
         """Return the format of the next training exchange.
@@ -74,6 +91,9 @@ class Formats:
         if isinstance(self._codec, Delta) and not is_backward:
             return self._stream(self._codec, route, slot, num_features, dtype).format()
         codec = self._trained_codec()
+        num_inputs = self.products.get(layer_of(slot))
+        if num_inputs is not None and isinstance(codec, Codec):
+            codec = codec.for_products(num_inputs, num_features) or codec
         if is_backward:
             codec = codec.for_gradients()
         assert isinstance(codec, Codec), "features that travel as changes have a stream"

@@ -30,7 +30,8 @@ from .applied_linear import AppliedLinear
 from .delta import Delta
 from .exchange import HaloExchange
 from .halo_rows import HaloRows
-from .locality import PER_EDGE, check_locality, is_known
+from .hook_arguments import check_call, check_norm_arguments
+from .locality import check_locality, is_known
 from .overlap import asks_for_rows_only, is_watched, may_split, narrowed
 from .refusals import hops_allowed
 from .smaller_side import prepare_smaller_side, smaller_side
@@ -53,6 +54,7 @@ class HaloHook:
         splits: SplitGraphs,
         *,
         sends_products: bool,
+        multiplies_first: bool,
     ) -> None:
         """Take over the normalisation of a `GCNConv`, and a first linear layer's weight.
 
@@ -63,6 +65,8 @@ class HaloHook:
             norm_of: Returns edges and weights for (improved, add_self_loops).
             splits: Splits edges; the model's layers share it.
             sends_products: Whether products should travel; the same on every rank.
+            multiplies_first: Whether rows that travelled, or were kept, should be multiplied before
+                they are aggregated, which makes them narrower.
         """
         self._halo = halo
         self._layer = layer
@@ -80,7 +84,8 @@ class HaloHook:
             self._norm = norm_of(convolution.improved, convolution.add_self_loops)
             convolution.normalize = False
         self._sends_products = sends_products
-        if sends_products:
+        self._multiplies_first = multiplies_first
+        if sends_products or multiplies_first:
             prepare_smaller_side(convolution)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HaloHook:
@@ -96,11 +101,11 @@ class HaloHook:
         self._forget_call()  # one that was interrupted
         given = dict(self._signature.bind(convolution, *args, **kwargs).arguments)
         del given[next(iter(given))]  # self
-        self._check(given)
+        check_call(given, self._layer, self._halo.plan.num_inner)
         x = given["x"]
         self._check_copy(convolution, x)
         if self._norm is not None:
-            self._check_norm_arguments(given)
+            check_norm_arguments(given, self._layer, self._halo.partition)
             given["edge_index"], weight = self._norm
             given["edge_weight"] = weight.to(x.dtype)
         product = self._product(convolution, x)
@@ -115,6 +120,8 @@ class HaloHook:
                 self._num_propagations = 0
                 return (), narrowed(given, split.marginal, (nodes, *marginal[1:]))
         extended = rows.extended()
+        if product is None and self._multiplies_first:
+            extended = self._multiplied(convolution, extended)
         given["x"] = (extended, x) if self._bipartite else extended
         if not self._proven:
             self._prove(convolution, given)
@@ -165,6 +172,10 @@ class HaloHook:
             return None  # its halo rows are fetched once; those of a product change with the weight
         if self._halo.fetched(x, layer=self._layer) is not None:
             return None
+        return self._multiplied(convolution, x)
+
+    def _multiplied(self, convolution: MessagePassing, x: Tensor) -> Tensor:
+        """Return rows times the weight, which the convolution then leaves out."""
         linear = smaller_side(convolution, self, self._layer)
         product = linear.apply_weight(x)
         linear.applied, self._applied = product.dtype, linear
@@ -223,31 +234,6 @@ class HaloHook:
         if kept.keys() != now.keys() or any(now[name] is not kept[name] for name in kept):
             self._may_split = False  # it keeps something of a call: that must be of all rows
 
-    def _check(self, given: dict[str, Any]) -> None:
-        x = given.get("x")
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"'{self._layer}': expected one tensor of inner rows for 'x', got "
-                f"{type(x).__name__}. A converted layer makes pairs of rows by itself."
-            )
-        edge_index = given.get("edge_index")
-        if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-            raise TypeError(
-                f"'{self._layer}': expected the partition's edge_index [2, E] for 'edge_index', "
-                f"got {type(edge_index).__name__}. Sparse adjacency matrices are not supported."
-            )
-        num_inner = self._halo.plan.num_inner
-        for name, value in given.items():
-            if name in ("x", "edge_index", "return_attention_weights") or value is None:
-                continue
-            if name == "size":
-                raise ValueError(f"'{self._layer}': expected None for 'size', got {value}.")
-            if name not in PER_EDGE:
-                raise ValueError(
-                    f"'{self._layer}': expected None for '{name}', got {type(value).__name__}; "
-                    f"only 'x' is given halo rows ({num_inner} inner rows here)."
-                )
-
     def _check_copy(self, convolution: MessagePassing, x: Tensor) -> None:
         if not (self._is_copy and keeps_rows(self._halo) and x.requires_grad):
             return
@@ -258,27 +244,6 @@ class HaloHook:
                 "Load the copy's state_dict into that model; or copy it before convert_model, and "
                 "convert each with a HaloExchange of its own, with its own 'name'."
             )
-
-    def _check_norm_arguments(self, given: dict[str, Any]) -> None:
-        partition = self._halo.partition
-        if not _same(given["edge_index"], partition.edge_index):
-            raise ValueError(
-                f"'{self._layer}': expected partition.edge_index for 'edge_index' of a GCNConv "
-                "that normalises, got other edges, whose global degrees are unknown. Construct it "
-                "with normalize=False and pass weights that you normalised."
-            )
-        if not _same(given.get("edge_weight"), partition.edge_weight):
-            raise ValueError(
-                f"'{self._layer}': expected partition.edge_weight for 'edge_weight' of a GCNConv "
-                "that normalises, got something else. Pass part.edge_weight, which is None for a "
-                "graph without weights."
-            )
-
-
-def _same(given: Tensor | None, known: Tensor | None) -> bool:
-    if given is None or known is None:
-        return given is known
-    return given.shape == known.shape and given.data_ptr() == known.data_ptr()
 
 
 def _is_training_step(convolution: MessagePassing) -> bool:

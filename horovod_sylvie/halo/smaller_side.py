@@ -8,6 +8,10 @@ Sums are taken in another order, so the results equal each other up to rounding.
 quantised, the rounding of the gradients that come home now reaches the weight's gradient, unbiased;
 at equal width nothing would be saved for that, so the input travels.
 
+For the same reason a `SAGEConv` that makes rows narrower may multiply rows that did travel, or that
+are kept, before it aggregates them. It then gathers fewer columns, one row per edge: features of
+6,805 columns become 64 at once.
+
 Whatever a user put between the rows and the product, such as hooks, would be given products instead
 of rows. So rows travel there. That is decided once, since all ranks must send the same.
 
@@ -32,8 +36,8 @@ _AGGREGATE: Final = ("aggregate", "message_and_aggregate", "update")
 _BEFORE_LINEAR: Final = ("propagate", "message", "explain_message", *_AGGREGATE)
 
 
-def sends_products(convolution: MessagePassing) -> bool:
-    """Return whether products should travel instead of a convolution's input.
+def widths_around(convolution: MessagePassing) -> tuple[int, int] | None:
+    """Return the widths of a row before and behind a weight that may be applied before it travels.
 
     Ask when the model is converted, and let all ranks agree: hooks may differ from rank to rank.
 
@@ -41,21 +45,31 @@ def sends_products(convolution: MessagePassing) -> bool:
         convolution: The convolution, not converted.
 
     Returns:
-        False where the input is as narrow, where the kind of convolution does not allow it, or
-        where something of a user's is given the input.
+        Both widths; or None where the kind of convolution does not allow it, or where something of
+        a user's is given the input.
     """
     linear = _first_linear(convolution)
     if linear is None:
-        return False
+        return None
     width_out, width_in = linear.weight.shape
-    return bool(width_out < width_in)
+    return int(width_in), int(width_out)
+
+
+def multiplies_last(convolution: MessagePassing) -> bool:
+    """Return whether a convolution aggregates rows that a weight would have made narrower before.
+
+    Args:
+        convolution: The convolution, not converted.
+    """
+    widths = widths_around(convolution)
+    return widths is not None and widths[1] < widths[0] and _aggregates_first(convolution)
 
 
 def prepare_smaller_side(convolution: MessagePassing) -> None:
     """Let a convolution be given products; modified in place.
 
     Args:
-        convolution: One that `sends_products`. Its parameters and its state-dict keys stay.
+        convolution: One with `widths_around` it. Its parameters and its state-dict keys stay.
     """
     linear = _first_linear(convolution)
     if type(linear) is Linear:  # not prepared already, in another convolution that shares it

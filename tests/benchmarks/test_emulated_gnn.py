@@ -53,7 +53,7 @@ def test_measured_epoch_has_each_exchange_and_each_parameter_once(
         # The last layer's product is narrower than its input; features are not exchanged
         assert [each.width for each in times.exchanges] == [HIDDEN, NUM_CLASSES]
         names = [*times.first_names, *(name for each in times.exchanges for name in each.names)]
-        network, _ = build(model, part, hvs.HaloExchange(part, smaller_side=True, comm=comm))
+        network, _ = build(model, part, hvs.HaloExchange(part, comm=comm))
         assert sorted(names) == sorted(
             name.removeprefix("x.") for name, _ in network.named_parameters()
         )
@@ -80,7 +80,7 @@ def test_marks_become_segments_in_the_order_of_forward() -> None:
 
 def test_whole_epoch_is_the_first_segment_and_all_that_need_not_wait() -> None:
     segments = [Segment(1.0, 2.0), Segment(10.0, 20.0), Segment(100.0, 200.0)]
-    exchange = ExchangeTimes("a", 4, (), segments[1], segments[1], segments[2])
+    exchange = ExchangeTimes("a", 4, None, (), segments[1], segments[1], segments[2])
     assert EpochTimes(segments[0], (), (exchange, exchange)).whole == Segment(201.0, 402.0)
 
 
@@ -100,8 +100,7 @@ def test_emulation_makes_the_exchanges_of_the_model_and_hands_out_all_gradients(
     def body(comm: hvs.LoopbackCommunicator, part: hvs.Partition) -> None:
         times = instant(measured(model, part, comm))
         halos = [
-            hvs.HaloExchange(part, staleness=staleness, smaller_side=True, comm=comm)
-            for _ in range(2)
+            hvs.HaloExchange(part, hvs.Bits(8), staleness=staleness, comm=comm) for _ in range(2)
         ]
         real, loss_of = build(model, part, halos[0], "real")
         network, _ = build(model, part, halos[1], "emulated")
@@ -179,7 +178,7 @@ def test_segments_sleep_around_the_exchanges(
 
     halo: Any = SimpleNamespace(start=start, plan=SimpleNamespace(num_inner=5))
     exchange = ExchangeTimes(
-        "a", 4, ("bias",), Segment(3.0, 4.0), Segment(5.0, 6.0), Segment(7.0, 8.0)
+        "a", 4, None, ("bias",), Segment(3.0, 4.0), Segment(5.0, 6.0), Segment(7.0, 8.0)
     )
     times = EpochTimes(Segment(1.0, 2.0), ("weight",), (exchange,))
     model = nn.ModuleDict({"x": nn.Linear(2, 3)})
@@ -187,6 +186,18 @@ def test_segments_sleep_around_the_exchanges(
     assert loss.shape == () and loss.item() == 0
     loss.backward()
     assert log == expected
+
+
+def test_exchange_of_other_rows_than_were_measured_is_refused(tmp_path: Path) -> None:
+    def body(comm: hvs.LoopbackCommunicator, part: hvs.Partition) -> None:
+        times = measured("gcn", part, comm)
+        assert [each.num_inputs for each in times.exchanges] == [None, HIDDEN]
+        halo = hvs.HaloExchange(part, hvs.OneBit(), comm=comm)  # too narrow for it
+        network, _ = build("gcn", part, halo)
+        with pytest.raises(ValueError, match=r"sends products of 'convs.2' \(16 to 5 columns\)"):
+            EmulatedGNN(network, times, halo, SlowValues(HIDDEN * 200, comm.rank), "x.")
+
+    run_on_partitions(GRAPH, tmp_path, 2, body, method="metis")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SHORT = Pace(num_rounds=2, turn_s=0.0)
 
 
 def small(model: str = "sage") -> Size:
-    return Size(model, hidden=8)
+    return Size(model, hidden=32)
 
 
 @pytest.mark.parametrize("compute", ["real", "emulated"])

@@ -15,13 +15,11 @@ from torch_geometric.nn.dense import Linear
 
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.halo.applied_linear import AppliedLinear
-from horovod_sylvie.halo.automatic import Automatic
-from horovod_sylvie.halo.codec import Codec, FullPrecision, Half
+from horovod_sylvie.halo.codec import FullPrecision
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.halo.message import header_rows
-from horovod_sylvie.halo.packed_codec import OneBit
-from horovod_sylvie.halo.smaller_side import prepare_smaller_side, sends_products, smaller_side
+from horovod_sylvie.halo.smaller_side import prepare_smaller_side, smaller_side, widths_around
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
 from tests.reference_training import NUM_FEATURES, gather_rows, make_graph
@@ -33,9 +31,9 @@ W = 8  # width of the convolution's input
 class OneLayer(nn.Module):
     """A linear layer and a convolution, so that the convolution's input needs a gradient."""
 
-    def __init__(self, conv: MessagePassing) -> None:
+    def __init__(self, conv: MessagePassing, width: int = W) -> None:
         super().__init__()
-        self.first = nn.Linear(NUM_FEATURES, W)
+        self.first = nn.Linear(NUM_FEATURES, width)
         self.conv = conv
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -235,7 +233,7 @@ def test_prepared_layer_is_still_what_it_was(kind: type) -> None:
     parameters = dict(conv.named_parameters())
     x, edges = torch.randn(5, W), torch.tensor([[0, 1, 2], [1, 2, 3]])
     expected = conv(x, edges)
-    assert sends_products(conv)
+    assert widths_around(conv) == (W, 3)
     prepare_smaller_side(conv)
     linear = smaller_side(conv, None, "conv")
     assert isinstance(linear, Linear)
@@ -269,18 +267,3 @@ def test_applied_linear_adds_its_bias_alone_while_applied() -> None:
     linear.applied = torch.float32
     linear.bias = None
     assert linear(product) is product
-
-
-@pytest.mark.parametrize(
-    ("codec", "expected"),
-    [(FullPrecision(), True), (Half(), True), (OneBit(), False), (Automatic(OneBit()), False)],
-)
-def test_products_travel_by_themselves_where_rows_are_not_coarse(
-    tmp_path: Path, codec: Codec | Automatic, expected: bool
-) -> None:
-    def body(comm: LoopbackCommunicator, part: Partition) -> None:
-        assert HaloExchange(part, codec, comm=comm).smaller_side is expected
-        assert HaloExchange(part, codec, smaller_side=True, comm=comm).smaller_side is True
-        assert HaloExchange(part, codec, smaller_side=False, comm=comm).smaller_side is False
-
-    run_on_partitions(GRAPH, tmp_path, 2, body)

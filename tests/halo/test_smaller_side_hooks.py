@@ -20,7 +20,7 @@ from horovod_sylvie.halo.codec import Codec, FullPrecision
 from horovod_sylvie.halo.convert import convert_model
 from horovod_sylvie.halo.exchange import HaloExchange
 from horovod_sylvie.halo.packed_codec import OneBit
-from horovod_sylvie.halo.smaller_side import sends_products
+from horovod_sylvie.halo.smaller_side import widths_around
 from horovod_sylvie.partition.local_partition import Partition
 from tests.halo.on_partitions import run_on_partitions
 from tests.halo.test_smaller_side import GRAPH, OneLayer, W, check_against_whole
@@ -181,19 +181,19 @@ def test_change_after_conversion_that_would_see_products_raises(
     run_on_partitions(GRAPH, tmp_path, 1, body)
 
 
-def test_convolution_that_is_being_explained_sends_products() -> None:
+def test_convolution_that_is_being_explained_widths_around() -> None:
     conv = SAGEConv(W, 3)
     conv.explain = True  # PyG puts a method of its own in the convolution, which scales messages
     assert "propagate" in vars(conv)
-    assert sends_products(conv)
+    assert widths_around(conv)
     conv.explain_message = types.MethodType(lambda self, messages, dim_size: messages, conv)
-    assert not sends_products(conv)
+    assert not widths_around(conv)
 
 
 def test_hooks_that_are_not_given_products_may_come_after_conversion(tmp_path: Path) -> None:
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
         model = convert_model(
-            OneLayer(GCNConv(W, 3)), HaloExchange(part, smaller_side=True, comm=comm)
+            OneLayer(GCNConv(W, 3)), HaloExchange(part, FullPrecision(), comm=comm)
         )
         widths: list[int] = []
         model.conv.register_forward_pre_hook(
@@ -219,7 +219,7 @@ def test_hook_on_one_rank_only_is_refused_on_every_rank(
             match=r"the ranks differ in layers whose products travel \(rank 0: 0, 1; rank 1: 0\). "
             "Register hooks on a layer on every rank or on none",
         ):
-            convert_model(model, HaloExchange(part, smaller_side=True, comm=comm))
+            convert_model(model, HaloExchange(part, FullPrecision(), comm=comm))
         assert not model[0]._forward_pre_hooks
         assert type(model[0].lin_l) is Linear
         convert_model(model, HaloExchange(part, smaller_side=False, comm=comm))
@@ -233,16 +233,16 @@ def test_hook_on_one_rank_only_is_refused_on_every_rank(
 def test_under_autocast_results_have_the_plain_layers_dtype(
     tmp_path: Path, kind: type, codec: Codec
 ) -> None:
-    model = OneLayer(kind(W, 3))
+    model = OneLayer(kind(64, 3), 64)
     copies = [copy.deepcopy(model) for _ in range(2)]
     x, edges = torch.from_numpy(GRAPH.x), torch.from_numpy(GRAPH.message_edges()[0]).long()
     with torch.autocast("cpu", torch.bfloat16):
         expected = model(x, edges)
 
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
-        local = convert_model(
-            copies[comm.rank], HaloExchange(part, codec, smaller_side=True, comm=comm)
-        )
+        halo = HaloExchange(part, codec, comm=comm)
+        local = convert_model(copies[comm.rank], halo)
+        assert halo.parts.formats.products == {"conv": 64}
         with torch.autocast("cpu", torch.bfloat16):
             out = local(part.x, part.edge_index)
             with torch.no_grad():
@@ -270,7 +270,7 @@ def test_under_autocast_products_are_aggregated_in_the_dtype_of_rows(
 
     def body(comm: LoopbackCommunicator, part: Partition) -> None:
         model = convert_model(
-            OneLayer(SAGEConv(W, 3)), HaloExchange(part, smaller_side=True, comm=comm)
+            OneLayer(SAGEConv(W, 3)), HaloExchange(part, FullPrecision(), comm=comm)
         )
         rows = part.x @ model.first.weight.detach().t()
         for dtype in (torch.float32, torch.bfloat16):
