@@ -1,8 +1,7 @@
 // What the CUDA half of this library was built with and can see at run time.
 //
-// The one device #ifdef of the library is here: everything else asks
-// kBuiltWithCuda in an `if constexpr`, so that the branch that is not taken
-// needs no definition to link against.
+// Everything asks kBuiltWithCuda in an `if constexpr`, so that the branch that
+// is not taken needs no definition to link against.
 #pragma once
 
 #include <string>
@@ -10,11 +9,8 @@
 
 namespace hvs {
 
-#ifdef HVS_WITH_CUDA
-inline constexpr bool kBuiltWithCuda = true;
-#else
-inline constexpr bool kBuiltWithCuda = false;
-#endif
+// The build always defines the macro, as 0 or 1.
+inline constexpr bool kBuiltWithCuda = HVS_BUILT_WITH_CUDA;
 
 struct CudaDevice {
   std::string name;
