@@ -15,7 +15,8 @@ TORCH_ID := $(shell printf '%s' '$(TORCH)' | cksum | cut -d' ' -f1)
 PY_CODE  := import sys; print("%d.%d.%d" % sys.version_info[:3] + sys.base_prefix.replace("/", "_"))
 PY_ID    := $(shell $(PYTHON) -c '$(PY_CODE)')
 SOURCES  := pyproject.toml setup.py CMakeLists.txt $(wildcard cpp/* cuda/*)
-CXX_FILES = $(wildcard cpp/*.cpp cpp/*.hpp cpp/*.inl cuda/*.cu cuda/*.cuh)
+CXX_FILES = $(wildcard cpp/*.cpp cpp/*.hpp cpp/*.inl cuda/*.cu cuda/*.cuh \
+            $(addprefix tests/cuda_shim/*,.cpp .hpp .h .cu))
 
 ifeq ($(PY_ID),)
 $(error PYTHON=$(PYTHON) does not run. Install Python 3.10 or newer, or name one: make PYTHON=python3.11)

@@ -1,0 +1,134 @@
+"""Compiles CUDA sources for the host; see [Note: CUDA sources on the host] in `cuda_runtime.h`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import pybind11
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIM = ROOT / "tests" / "cuda_shim"
+STREAM = 0x5EED  # the one stream that the shim knows
+
+_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
+_SHIM_FLAGS = ("-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", f"-I{SHIM}", f"-I{ROOT / 'cpp'}")
+_CUDA_FLAGS = (
+    *_SHIM_FLAGS,
+    "-x",
+    "c++",
+    "-g1",
+    "-Werror",
+    "-fno-strict-aliasing",  # atomics take unsigned long long, which no int64_t is
+    "-fsanitize=alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,"
+    "float-cast-overflow",
+    "-fno-sanitize-recover=all",
+    f"-I{ROOT / 'cuda'}",
+)
+# What the shim does not stand for: the bindings, and the CPU half that they link
+_BINDING_FLAGS = (
+    "-O0",
+    "-DHVS_BUILT_WITH_CUDA=1",
+    "-isystem",
+    pybind11.get_include(),
+    "-isystem",
+    sysconfig.get_path("include"),
+)
+
+
+def compiler() -> str | None:
+    """Return the C++ compiler, or None where there is none."""
+    return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+
+
+def build_native(folder: Path) -> Path:
+    """Build `_native` with its CUDA half on the host.
+
+    Args:
+        folder: For objects, which are kept and used again where their sources are the same.
+
+    Returns:
+        The extension module.
+    """
+    sources = [*(ROOT / "cpp").glob("*.cpp"), *(ROOT / "cuda").glob("*.cu"), *SHIM.glob("*.cpp")]
+    return _link(sources, folder)
+
+
+def build_faults(folder: Path) -> Path:
+    """Build the library of `faults.cu`; see `build_native`."""
+    return _link([SHIM / "faults.cu", *SHIM.glob("*.cpp")], folder)
+
+
+def load_module(path: Path) -> ModuleType:
+    """Import an extension module called `_native` from a path; `sys.modules` is left alone."""
+    spec = importlib.util.spec_from_file_location("cuda_shim._native", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _flags_of(source: Path) -> tuple[str, ...]:
+    if source.suffix == ".cu":
+        return (*_FLAGS, *_CUDA_FLAGS)
+    return (*_FLAGS, *(_SHIM_FLAGS if source.parent == SHIM else _BINDING_FLAGS))
+
+
+def _headers_of(source: Path) -> list[Path]:
+    """Return what a source may include; cpp/ includes nothing from elsewhere."""
+    folders = [ROOT / "cpp"] if source.parent.name == "cpp" else [ROOT / "cpp", ROOT / "cuda", SHIM]
+    kinds = {".h", ".hpp", ".inl", ".cuh"}
+    return sorted(file for each in folders for file in each.iterdir() if file.suffix in kinds)
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _link(sources: list[Path], folder: Path) -> Path:
+    """Compile what has changed and link all; returns a shared library."""
+    program = compiler()
+    assert program is not None, "callers skip without a compiler"
+    # One process for each core; the longest first
+    ordered = sorted(sources, key=lambda source: ("binding" not in source.name, source.name))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda source: _compile(program, source, folder), ordered))
+    library = folder / f"{_digest(each.name.encode() for each in objects)}.so"
+    if not library.exists():
+        # -Bsymbolic: torch brings a sanitizer's library, or none; ours are the handlers in use
+        _run([program, "-shared", "-pthread", "-Wl,-Bsymbolic", *map(str, objects)], library)
+    return library
+
+
+def _compile(program: str, source: Path, folder: Path) -> Path:
+    flags = _flags_of(source)
+    version = subprocess.run([program, "--version"], capture_output=True, check=True).stdout
+    parts = (file.read_bytes() for file in [source, *_headers_of(source)])
+    key = _digest([version, repr(flags).encode(), *parts])
+    target = folder / f"{source.stem}-{key}.o"
+    if not target.exists():
+        _run([program, *flags, "-c", str(source)], target)
+    return target
+
+
+def _run(command: list[str], target: Path) -> None:
+    """Run a compiler; its output appears whole or not at all."""
+    partial = target.with_suffix(f".{os.getpid()}")
+    done = subprocess.run(
+        [*command, "-o", str(partial)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    partial.replace(target)
