@@ -32,6 +32,7 @@ _CUDA_FLAGS = (
     "float-cast-overflow",
     "-fno-sanitize-recover=all",
     f"-I{ROOT / 'cuda'}",
+    "-DHVS_BUILT_WITH_CUDA=1",
 )
 # What the shim does not stand for: the bindings, and the CPU half that they link
 _BINDING_FLAGS = (
