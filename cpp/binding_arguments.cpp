@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <stdexcept>
+
 namespace hvs {
 
 using cpu::ElementType;
@@ -14,6 +16,13 @@ void refuse_argument(const char* door,
   throw pybind11::value_error(
       "_native: expected " + expected + " for '" + argument + "', got " + got +
       ". Call horovod_sylvie.ops." + door + ", which prepares it.");
+}
+
+void refuse_stream(const char* door) {
+  throw std::runtime_error(
+      std::string("_native: expected None for 'stream', got a stream: this "
+                  "library was built without CUDA. Call horovod_sylvie.ops.") +
+      door + ", which knows that.");
 }
 
 void check_size_argument(const char* door,

@@ -18,6 +18,9 @@ namespace hvs {
                                   const std::string& expected,
                                   const std::string& got);
 
+// Raises a RuntimeError: a stream was given to a build without CUDA.
+[[noreturn]] void refuse_stream(const char* door);
+
 void check_size_argument(const char* door,
                          const char* argument,
                          int64_t size,

@@ -31,5 +31,8 @@ namespace cuda {
 // kBuiltWithCuda.
 CudaRuntime describe_runtime();
 
+// Why kernels cannot run on a device, or nothing. Needs no driver either.
+std::string kernel_problem(int device);
+
 }  // namespace cuda
 }  // namespace hvs

@@ -13,6 +13,10 @@ std::string dotted(int major, int minor) {
   return std::to_string(major) + "." + std::to_string(minor);
 }
 
+py::object text_or_none(const std::string& text) {
+  return text.empty() ? py::object(py::none()) : py::object(py::str(text));
+}
+
 py::object version_or_none(int version) {
   if (version == 0) {
     return py::none();
@@ -33,9 +37,7 @@ py::dict to_dict(const CudaRuntime& runtime) {
   result["toolkit"] = version_or_none(runtime.toolkit_version);
   result["driver"] = version_or_none(runtime.driver_version);
   result["devices"] = devices;
-  result["problem"] = runtime.problem.empty()
-                          ? py::object(py::none())
-                          : py::object(py::str(runtime.problem));
+  result["problem"] = text_or_none(runtime.problem);
   return result;
 }
 
@@ -47,11 +49,21 @@ py::object cuda_runtime() {
   }
 }
 
+py::object cuda_problem(int device) {
+  if constexpr (kBuiltWithCuda) {
+    return text_or_none(cuda::kernel_problem(device));
+  } else {
+    return py::str("this library was built without CUDA");
+  }
+}
+
 }  // namespace
 
 void register_cuda_runtime(py::module_& module) {
   module.def("cuda_runtime", &cuda_runtime,
              "Describe the CUDA half, or return None in a build without it.");
+  module.def("cuda_problem", &cuda_problem, py::arg("device_index"),
+             "Say why kernels cannot run on a device, or return None.");
 }
 
 }  // namespace hvs

@@ -1,5 +1,6 @@
-// The header that each code gives a row (their arithmetic: pack_rows.hpp),
-// shared by every device. Whether it can be sent, is_coded() says.
+// The header that each code gives a row, and the scale of its codes (their
+// arithmetic: pack_rows.hpp), shared by every device. Whether a header can be
+// sent, is_coded() says.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,24 @@
 #include "row_header.hpp"
 
 namespace hvs {
+
+// Below this range the scale would overflow: such a row is multiplied by 2^64
+// first, which is exact. Other rows are multiplied by 1.
+constexpr float kTinyRange = 0x1p-64f;
+constexpr float kTinyFactor = 0x1p64f;
+// Codes in fixed point: 16 bits behind the point, as many as a column draws.
+constexpr float kOne = 65536.0f;
+
+HVS_HOST_DEVICE inline bool is_tiny(RowHeader header) {
+  return from_bf16(header.range) < kTinyRange;
+}
+
+// Of a minmax row; `factor` is kTinyFactor or 1.
+HVS_HOST_DEVICE inline float code_scale(RowHeader header,
+                                        float levels,
+                                        float factor) {
+  return levels * kOne / (from_bf16(header.range) * factor);
+}
 
 // lo is rounded down and the range up, so that [lo, lo + range] covers the row
 // and stochastic rounding stays unbiased.

@@ -11,7 +11,7 @@ namespace {
 // To be raised with every change of a binding's signature or meaning, together
 // with INTERFACE_VERSION in horovod_sylvie/ops/native.py, which refuses a
 // library that an older checkout has built.
-constexpr int kInterfaceVersion = 3;
+constexpr int kInterfaceVersion = 4;
 
 }  // namespace
 

@@ -1,14 +1,6 @@
 // The minmax code: unbiased stochastic rounding to the row's levels. The
 // arithmetic is written down in pack_rows.hpp.
 
-// Below this range the scale would overflow: such a row is multiplied by 2^64
-// first, which is exact. Other rows are multiplied by 1, so that step is left
-// out.
-constexpr float kTinyRange = 0x1p-64f;
-constexpr float kTinyFactor = 0x1p64f;
-// Codes in fixed point: 16 bits behind the point, as many as a column draws.
-constexpr float kOne = 65536.0f;
-
 // The random words of a row, 16 for each block: random_word() of
 // counter_rng.hpp.
 class RandomWords {
@@ -34,6 +26,7 @@ class RandomWords {
   uint32_t high_key_;
 };
 
+// Rows that are not tiny are multiplied by 1: that step is left out.
 template <bool kTiny>
 struct Quantiser {
   Floats lo;
@@ -41,9 +34,7 @@ struct Quantiser {
 
   Quantiser(RowHeader header, float levels)
       : lo(splat(from_bf16(header.lo))),
-        scale(splat(levels * kOne /
-                    (from_bf16(header.range) * (kTiny ? kTinyFactor : 1.0f)))) {
-  }
+        scale(splat(code_scale(header, levels, kTiny ? kTinyFactor : 1.0f))) {}
 
   // Codes times 2^16, before the random bits are added.
   Words operator()(Floats values) const {
@@ -126,7 +117,7 @@ inline bool pack_minmax_row(const RowShape& shape,
   const uint64_t row_key =
       make_row_key(mixed_key, static_cast<uint64_t>(row.id));
   uint8_t* codes = out + kHeaderBytes;
-  if (from_bf16(header.range) < kTinyRange) {
+  if (is_tiny(header)) {
     pack_codes<kBits, true>(shape, row, header, row_key, codes);
   } else {
     pack_codes<kBits, false>(shape, row, header, row_key, codes);

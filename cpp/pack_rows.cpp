@@ -8,19 +8,19 @@
 
 namespace hvs::cpu {
 
-PackResult pack_rows(const PackArguments& arguments,
-                     int num_threads,
-                     InstructionSet instruction_set) {
-  PackResult result;
-  result.bad_index_position =
+RowReport pack_rows(const PackArguments& arguments,
+                    int num_threads,
+                    InstructionSet instruction_set) {
+  RowReport report;
+  report.bad_index_position =
       first_outside(arguments.index, arguments.num_packed, arguments.num_rows);
-  if (result.bad_index_position >= 0) {
-    return result;
+  if (report.bad_index_position >= 0) {
+    return report;
   }
   const RowKernels& kernels = row_kernels(instruction_set);
   const int pieces =
       num_pieces(arguments.num_packed, arguments.num_features, num_threads);
-  std::vector<PieceReport> reports(static_cast<size_t>(pieces));
+  std::vector<RowReport> reports(static_cast<size_t>(pieces));
   std::vector<float> scratch(
       static_cast<size_t>(pieces * arguments.num_features));
   parallel_for(
@@ -30,15 +30,7 @@ PackResult pack_rows(const PackArguments& arguments,
             kernels.pack(arguments, begin, end,
                          scratch.data() + piece * arguments.num_features);
       });
-  for (const PieceReport& report : reports) {
-    result.num_nonfinite += report.num_nonfinite;
-    if (result.first_nonfinite_row < 0 && report.first_nonfinite >= 0) {
-      result.first_nonfinite_row = arguments.index != nullptr
-                                       ? arguments.index[report.first_nonfinite]
-                                       : report.first_nonfinite;
-    }
-  }
-  return result;
+  return merge_reports(reports);
 }
 
 }  // namespace hvs::cpu

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "instruction_set.hpp"
+#include "row_report.hpp"
 
 namespace hvs::cpu {
 
@@ -44,15 +45,9 @@ struct PackArguments {
   uint8_t* out;  // [num_packed, 4 + ceil(num_features * bits / 8)]
 };
 
-struct PackResult {
-  // First position of `index` outside the rows; nothing is written then.
-  int64_t bad_index_position = -1;
-  int64_t num_nonfinite = 0;
-  int64_t first_nonfinite_row = -1;  // its row in `rows`
-};
-
-PackResult pack_rows(const PackArguments& arguments,
-                     int num_threads,
-                     InstructionSet instruction_set);
+// Nothing is written where `index` has a position outside the rows.
+RowReport pack_rows(const PackArguments& arguments,
+                    int num_threads,
+                    InstructionSet instruction_set);
 
 }  // namespace hvs::cpu

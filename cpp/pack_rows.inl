@@ -83,15 +83,15 @@ inline void note(int64_t& first, int64_t position) {
 }
 
 template <int kBits>
-PieceReport pack_piece(const PackArguments& arguments,
-                       int64_t begin,
-                       int64_t end,
-                       float* scratch) {
+RowReport pack_piece(const PackArguments& arguments,
+                     int64_t begin,
+                     int64_t end,
+                     float* scratch) {
   const RowShape shape(arguments.num_features, kBits);
   const RowReader reader(arguments, end, scratch);
   const uint64_t mixed_key = mix64(arguments.key);
   Row row;
-  PieceReport report;
+  RowReport report;
   for (int64_t position = begin; position < end; ++position) {
     reader.open(shape, position, row);
     uint8_t* out =
@@ -103,17 +103,17 @@ PieceReport pack_piece(const PackArguments& arguments,
       finite = pack_minmax_row<kBits>(shape, row, mixed_key, out);
     }
     if (!finite) {
-      ++report.num_nonfinite;
-      note(report.first_nonfinite, position);
+      --report.nonfinite_countdown;
+      note(report.nonfinite_position, position);
     }
   }
   return report;
 }
 
-PieceReport pack(const PackArguments& arguments,
-                 int64_t begin,
-                 int64_t end,
-                 float* scratch) {
+RowReport pack(const PackArguments& arguments,
+               int64_t begin,
+               int64_t end,
+               float* scratch) {
   switch (arguments.bits) {
     case 1:
       return pack_piece<1>(arguments, begin, end, scratch);

@@ -93,9 +93,7 @@ inline bool pack_uncoded_row(const RowShape& shape,
     return false;
   }
   const uint32_t pattern = bits_of(row.values[0]);
-  store_header({static_cast<uint16_t>(pattern >> 16),
-                static_cast<uint16_t>(kLiteralFlag | (pattern & 0x7FFFu))},
-               out);
-  out[kHeaderBytes] = static_cast<uint8_t>(pattern >> 15 & 1u);
+  store_header(literal_header(pattern), out);
+  out[kHeaderBytes] = literal_code(pattern);
   return true;
 }

@@ -41,6 +41,23 @@ HVS_HOST_DEVICE inline float row_step(RowHeader header, float levels) {
   return from_bf16(header.range) / levels;
 }
 
+// Of a row whose elements all have this pattern; the pattern's bit 15 is left,
+// for the first code.
+HVS_HOST_DEVICE inline RowHeader literal_header(uint32_t pattern) {
+  return {static_cast<uint16_t>(pattern >> 16),
+          static_cast<uint16_t>(kLiteralFlag | (pattern & 0x7FFFu))};
+}
+
+HVS_HOST_DEVICE inline uint8_t literal_code(uint32_t pattern) {
+  return static_cast<uint8_t>(pattern >> 15 & 1u);
+}
+
+HVS_HOST_DEVICE inline float literal_value(RowHeader header, uint8_t code) {
+  return float_of(static_cast<uint32_t>(header.lo) << 16 |
+                  static_cast<uint32_t>(code & 1u) << 15 |
+                  (header.range & 0x7FFFu));
+}
+
 // Whether the header is of a coded row that decodes to finite values only.
 // `levels` is L.
 HVS_HOST_DEVICE inline bool is_coded(RowHeader header, float levels) {

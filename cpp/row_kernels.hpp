@@ -3,32 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
+#include "row_report.hpp"
 #include "unpack_rows.hpp"
 
 namespace hvs::cpu {
 
-// What one contiguous piece of rows reports; positions are along `out`, -1
-// where there is none.
-struct PieceReport {
-  int64_t num_nonfinite = 0;
-  int64_t first_nonfinite = -1;
-  int64_t first_corrupt = -1;
-};
-
 // Both work on positions [begin, end) and trust the index; reports are for
-// those positions. `scratch` is num_features floats for the piece alone.
+// those. `scratch` is num_features floats for the piece alone.
 struct RowKernels {
-  PieceReport (*pack)(const PackArguments& arguments,
+  RowReport (*pack)(const PackArguments& arguments,
+                    int64_t begin,
+                    int64_t end,
+                    float* scratch);
+  RowReport (*unpack)(const UnpackArguments& arguments,
                       int64_t begin,
                       int64_t end,
                       float* scratch);
-  PieceReport (*unpack)(const UnpackArguments& arguments,
-                        int64_t begin,
-                        int64_t end,
-                        float* scratch);
 };
 
 // Null where the build's architecture does not have the instruction set.
@@ -39,6 +33,9 @@ const RowKernels* avx512_row_kernels();
 // The table of `instruction_set`, which must not be above
 // best_instruction_set().
 const RowKernels& row_kernels(InstructionSet instruction_set);
+
+// Those of consecutive pieces, as one.
+RowReport merge_reports(const std::vector<RowReport>& pieces);
 
 // First position of index[0, count) outside [0, limit), or -1. `index` may be
 // null: no position is outside then.

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "binding_arguments.hpp"
+#include "cuda_rows.hpp"
+#include "cuda_runtime.hpp"
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
 #include "row_header.hpp"
@@ -63,20 +65,22 @@ RowCode to_row_code(const std::string& name, int bits) {
          "'" + name + "' with " + std::to_string(bits) + " bits");
 }
 
-py::tuple pack_rows(uint64_t rows,
-                    const std::string& dtype,
-                    int64_t num_rows,
-                    int64_t num_features,
-                    int64_t row_stride,
-                    uint64_t index,
-                    int64_t num_packed,
-                    int bits,
-                    const std::string& code,
-                    uint64_t key,
-                    uint64_t out,
-                    int64_t out_bytes,
-                    int num_threads,
-                    const std::optional<std::string>& instruction_set) {
+void pack_rows(uint64_t rows,
+               const std::string& dtype,
+               int64_t num_rows,
+               int64_t num_features,
+               int64_t row_stride,
+               uint64_t index,
+               int64_t num_packed,
+               int bits,
+               const std::string& code,
+               uint64_t key,
+               uint64_t out,
+               int64_t out_bytes,
+               uint64_t report,
+               int num_threads,
+               std::optional<uint64_t> stream,
+               const std::optional<std::string>& instruction_set) {
   check_bits(bits);
   check_shape("rows", num_rows, num_features);
   check_shape("index", num_packed, num_features);
@@ -100,26 +104,30 @@ py::tuple pack_rows(uint64_t rows,
                                         key,
                                         to_pointer<uint8_t*>(out)};
   const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
-  cpu::PackResult result;
-  {
-    const py::gil_scoped_release release;
-    result = cpu::pack_rows(arguments, num_threads, chosen);
+  RowReport* out_report = to_pointer<RowReport*>(report);
+  const py::gil_scoped_release release;
+  if (!stream) {
+    *out_report = cpu::pack_rows(arguments, num_threads, chosen);
+  } else if constexpr (kBuiltWithCuda) {
+    cuda::pack_rows(arguments, to_pointer<void*>(*stream), out_report);
+  } else {
+    refuse_stream(kDoor);
   }
-  return py::make_tuple(result.bad_index_position, result.num_nonfinite,
-                        result.first_nonfinite_row);
 }
 
-py::tuple unpack_rows(uint64_t payload,
-                      int64_t payload_bytes,
-                      int64_t num_packed,
-                      int64_t num_features,
-                      int bits,
-                      uint64_t index,
-                      int64_t num_unpacked,
-                      uint64_t out,
-                      const std::string& dtype,
-                      int num_threads,
-                      const std::optional<std::string>& instruction_set) {
+void unpack_rows(uint64_t payload,
+                 int64_t payload_bytes,
+                 int64_t num_packed,
+                 int64_t num_features,
+                 int bits,
+                 uint64_t index,
+                 int64_t num_unpacked,
+                 uint64_t out,
+                 const std::string& dtype,
+                 uint64_t report,
+                 int num_threads,
+                 std::optional<uint64_t> stream,
+                 const std::optional<std::string>& instruction_set) {
   check_bits(bits);
   check_shape("payload", num_packed, num_features);
   check_shape("index", num_unpacked, num_features);
@@ -138,13 +146,15 @@ py::tuple unpack_rows(uint64_t payload,
       to_pointer<void*>(out),
       to_element_type(kDoor, "dtype", dtype)};
   const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
-  cpu::UnpackResult result;
-  {
-    const py::gil_scoped_release release;
-    result = cpu::unpack_rows(arguments, num_threads, chosen);
+  RowReport* out_report = to_pointer<RowReport*>(report);
+  const py::gil_scoped_release release;
+  if (!stream) {
+    *out_report = cpu::unpack_rows(arguments, num_threads, chosen);
+  } else if constexpr (kBuiltWithCuda) {
+    cuda::unpack_rows(arguments, to_pointer<void*>(*stream), out_report);
+  } else {
+    refuse_stream(kDoor);
   }
-  return py::make_tuple(result.bad_index_position, result.corrupt_row,
-                        result.num_nonfinite, result.first_nonfinite_row);
 }
 
 }  // namespace
@@ -158,14 +168,17 @@ void register_rows(py::module_& module) {
              py::arg("dtype"), py::arg("num_rows"), py::arg("num_features"),
              py::arg("row_stride"), py::arg("index"), py::arg("num_packed"),
              py::arg("bits"), py::arg("code"), py::arg("key"), py::arg("out"),
-             py::arg("out_bytes"), py::arg("num_threads"),
+             py::arg("out_bytes"), py::arg("report"), py::arg("num_threads"),
+             py::arg("stream") = py::none(),
              py::arg("instruction_set") = py::none(),
              "Gather, quantise and pack rows; see _native.pyi.");
   module.def("unpack_rows", &unpack_rows, py::kw_only(), py::arg("payload"),
              py::arg("payload_bytes"), py::arg("num_packed"),
              py::arg("num_features"), py::arg("bits"), py::arg("index"),
              py::arg("num_unpacked"), py::arg("out"), py::arg("dtype"),
-             py::arg("num_threads"), py::arg("instruction_set") = py::none(),
+             py::arg("report"), py::arg("num_threads"),
+             py::arg("stream") = py::none(),
+             py::arg("instruction_set") = py::none(),
              "Gather and decode packed rows; see _native.pyi.");
 }
 

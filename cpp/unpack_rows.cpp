@@ -8,19 +8,19 @@
 
 namespace hvs::cpu {
 
-UnpackResult unpack_rows(const UnpackArguments& arguments,
-                         int num_threads,
-                         InstructionSet instruction_set) {
-  UnpackResult result;
-  result.bad_index_position = first_outside(
+RowReport unpack_rows(const UnpackArguments& arguments,
+                      int num_threads,
+                      InstructionSet instruction_set) {
+  RowReport report;
+  report.bad_index_position = first_outside(
       arguments.index, arguments.num_unpacked, arguments.num_packed);
-  if (result.bad_index_position >= 0) {
-    return result;
+  if (report.bad_index_position >= 0) {
+    return report;
   }
   const RowKernels& kernels = row_kernels(instruction_set);
   const int pieces =
       num_pieces(arguments.num_unpacked, arguments.num_features, num_threads);
-  std::vector<PieceReport> reports(static_cast<size_t>(pieces));
+  std::vector<RowReport> reports(static_cast<size_t>(pieces));
   std::vector<float> scratch(
       static_cast<size_t>(pieces * arguments.num_features));
   parallel_for(arguments.num_unpacked, pieces,
@@ -30,19 +30,7 @@ UnpackResult unpack_rows(const UnpackArguments& arguments,
                      arguments, begin, end,
                      scratch.data() + piece * arguments.num_features);
                });
-  const auto payload_row = [&](int64_t position) {
-    return arguments.index != nullptr ? arguments.index[position] : position;
-  };
-  for (const PieceReport& report : reports) {
-    result.num_nonfinite += report.num_nonfinite;
-    if (result.first_nonfinite_row < 0 && report.first_nonfinite >= 0) {
-      result.first_nonfinite_row = payload_row(report.first_nonfinite);
-    }
-    if (result.corrupt_row < 0 && report.first_corrupt >= 0) {
-      result.corrupt_row = payload_row(report.first_corrupt);
-    }
-  }
-  return result;
+  return merge_reports(reports);
 }
 
 }  // namespace hvs::cpu

@@ -24,18 +24,11 @@ struct UnpackArguments {
   ElementType type;  // values are rounded to it to nearest, ties to even
 };
 
-struct UnpackResult {
-  // First position of `index` outside the payload; nothing is written then.
-  int64_t bad_index_position = -1;
-  // Payload row of the first in `out` that no encoder writes.
-  int64_t corrupt_row = -1;
-  int64_t num_nonfinite = 0;
-  int64_t first_nonfinite_row = -1;  // its row in `payload`
-};
-
-// Rows that are corrupt are left as they were in `out`.
-UnpackResult unpack_rows(const UnpackArguments& arguments,
-                         int num_threads,
-                         InstructionSet instruction_set);
+// Nothing is written where `index` has a position outside the payload. Rows
+// that are corrupt, which means that no encoder writes them, are left as they
+// were in `out`.
+RowReport unpack_rows(const UnpackArguments& arguments,
+                      int num_threads,
+                      InstructionSet instruction_set);
 
 }  // namespace hvs::cpu

@@ -83,9 +83,7 @@ inline RowKind unpack_row(const uint8_t* payload,
     return RowKind::kFinite;
   }
   if (header.range & kLiteralFlag) {
-    const float value = float_of(static_cast<uint32_t>(header.lo) << 16 |
-                                 static_cast<uint32_t>(codes[0] & 1u) << 15 |
-                                 (header.range & 0x7FFFu));
+    const float value = literal_value(header, codes[0]);
     if (!is_finite(value) || codes[0] > 1 ||
         !all_zero(codes + 1, num_code_bytes - 1)) {
       return RowKind::kCorrupt;
@@ -117,13 +115,13 @@ inline void round_row(const float* row,
 }
 
 template <int kBits>
-PieceReport unpack_piece(const UnpackArguments& arguments,
-                         int64_t begin,
-                         int64_t end,
-                         float* scratch) {
+RowReport unpack_piece(const UnpackArguments& arguments,
+                       int64_t begin,
+                       int64_t end,
+                       float* scratch) {
   const int64_t num_features = arguments.num_features;
   const int64_t packed_bytes = kHeaderBytes + code_bytes(num_features, kBits);
-  PieceReport report;
+  RowReport report;
   for (int64_t position = begin; position < end; ++position) {
     const int64_t id =
         arguments.index != nullptr ? arguments.index[position] : position;
@@ -142,19 +140,19 @@ PieceReport unpack_piece(const UnpackArguments& arguments,
       }
     }
     if (kind == RowKind::kCorrupt) {
-      note(report.first_corrupt, position);
+      note(report.corrupt_position, position);
     } else if (kind == RowKind::kNonFinite) {
-      ++report.num_nonfinite;
-      note(report.first_nonfinite, position);
+      --report.nonfinite_countdown;
+      note(report.nonfinite_position, position);
     }
   }
   return report;
 }
 
-PieceReport unpack(const UnpackArguments& arguments,
-                   int64_t begin,
-                   int64_t end,
-                   float* scratch) {
+RowReport unpack(const UnpackArguments& arguments,
+                 int64_t begin,
+                 int64_t end,
+                 float* scratch) {
   switch (arguments.bits) {
     case 1:
       return unpack_piece<1>(arguments, begin, end, scratch);

@@ -11,8 +11,13 @@ INTERFACE_VERSION: int
 def instruction_set() -> str: ...
 def cuda_runtime() -> dict[str, object] | None: ...
 
-# Returns the first position of the index outside the rows or -1 (nothing is written then), the
-# number of non-finite rows, and the first of them, a row number of the rows, or -1.
+# Says why kernels cannot run on a GPU, or returns None.
+def cuda_problem(device_index: int) -> str | None: ...
+
+# The row kernels run on the CPU, or in a stream of the current GPU, for which they do not wait;
+# then all arrays are the GPU's. What they meet they note in "report", four int64 of the same device
+# that hold -1 (ops/row_reports.py). Rows that are corrupt leave `out` as it was; nothing is written
+# if a number of the index is outside the rows. A RuntimeError has CUDA's reason.
 def pack_rows(
     *,
     rows: int,
@@ -27,13 +32,11 @@ def pack_rows(
     key: int,
     out: int,
     out_bytes: int,
+    report: int,
     num_threads: int,
+    stream: int | None = None,
     instruction_set: str | None = None,
-) -> tuple[int, int, int]: ...
-
-# Returns the first position of the index outside the payload or -1 (nothing is written then), the
-# first corrupt row or -1, the number of non-finite rows, and the first of them or -1. Rows are row
-# numbers of the payload; corrupt ones leave `out` as it was.
+) -> None: ...
 def unpack_rows(
     *,
     payload: int,
@@ -45,9 +48,11 @@ def unpack_rows(
     num_unpacked: int,
     out: int,
     dtype: str,
+    report: int,
     num_threads: int,
+    stream: int | None = None,
     instruction_set: str | None = None,
-) -> tuple[int, int, int, int]: ...
+) -> None: ...
 
 # `grad` may be 0, `accumulated` may be `residual`, "value_dtype" is "float32" or "bfloat16" and
 # `hint` in [0, 2**32). Returns the bits of the smallest selected magnitude, the next call's hint,

@@ -1,8 +1,10 @@
-"""Where kernels exist: which device and dtypes the native library takes, for all of its calls."""
+"""Where kernels exist and run: devices, streams and dtypes, for all calls of the native library."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
@@ -23,10 +25,42 @@ def native_on(device: torch.device, doing: str) -> Any | None:
         device: Where the tensors are.
         doing: What is to be done with them, for the log.
     """
-    if device.type != "cpu":
-        warn_slow(f"there is no kernel yet for {doing} {device.type!r} tensors")
+    if device.type not in ("cpu", "cuda"):
+        warn_slow(f"there is no kernel for {doing} {device.type!r} tensors")
         return None
-    return native_or_none()
+    native = native_or_none()
+    if native is None or device.type == "cpu":
+        return native
+    problem = _cuda_problem(
+        native, torch.cuda.current_device() if device.index is None else device.index
+    )
+    if problem is not None:
+        warn_slow(f"there is no kernel for {doing} 'cuda' tensors: {problem}")
+        return None
+    return native
+
+
+@functools.cache
+def _cuda_problem(native: Any, device_index: int) -> str | None:
+    problem: str | None = native.cuda_problem(device_index)
+    return problem
+
+
+def stream_of(device: torch.device) -> int | None:
+    """Return the stream in which kernels for a device run, as the native library takes it.
+
+    Returns:
+        The current stream of a GPU; None for the CPU.
+    """
+    if device.type != "cuda":
+        return None
+    stream: int = torch.cuda.current_stream(device).cuda_stream
+    return stream
+
+
+def made_current(device: torch.device) -> AbstractContextManager[None]:
+    """Make a GPU the current device within a `with` statement, as its kernels need."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def kernel_or_twin(

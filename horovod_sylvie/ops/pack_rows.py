@@ -1,7 +1,7 @@
 """Rows to bytes and back: gather, quantise and pack, and gather and decode.
 
-The public doors, which check their arguments and choose between the kernel (cpp/) and its twin
-(`reference.py`). No ranks and no state: who gets which row is the caller's business.
+The public doors, which check their arguments and choose between the kernel (cpp/, cuda/) and its
+twin (`reference.py`). No ranks and no state: who gets which row is the caller's business.
 
 Wire format of one row of F features, little-endian, L = 2**bits - 1:
 
@@ -30,12 +30,13 @@ Shapes: N rows, B packed rows, M rows of payload, n unpacked rows, F features.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from . import reference, row_kernels
+from .kernel_devices import kernel_or_twin
 from .row_arguments import (
     check_array,
     check_bits,
@@ -46,32 +47,9 @@ from .row_arguments import (
     check_matrix,
     check_num_features,
 )
+from .row_reports import RowReport, open_report
 
 RowCode = Literal["minmax", "centroid"]
-
-
-class PackReport(NamedTuple):
-    """What `pack_rows` met.
-
-    Attributes:
-        num_nonfinite: How many packed rows have an Inf or a NaN, or a spread beyond bf16.
-        first_nonfinite_row: The first of them, as a row of `rows`; -1 if there is none.
-    """
-
-    num_nonfinite: int
-    first_nonfinite_row: int
-
-
-class UnpackReport(NamedTuple):
-    """What `unpack_rows` met.
-
-    Attributes:
-        num_nonfinite: How many unpacked rows were packed from non-finite ones; they are NaN.
-        first_nonfinite_row: The first of them, as a row of `payload`; -1 if there is none.
-    """
-
-    num_nonfinite: int
-    first_nonfinite_row: int
 
 
 def packed_row_bytes(num_features: int, bits: int) -> int:
@@ -100,7 +78,7 @@ def pack_rows(
     code: RowCode = "minmax",
     key: int,
     out: Tensor,
-) -> PackReport:
+) -> RowReport:
     """Gather rows, quantise them and pack them into bytes.
 
     Args:
@@ -118,11 +96,14 @@ def pack_rows(
     Raises:
         TypeError: If an argument is no tensor, or has the wrong dtype.
         ValueError: If an argument has the wrong shape, device, layout or range.
-        IndexError: If `index` has a number outside [0, N); `out` is not written then.
+        IndexError: If `index` has a number outside [0, N); `out` is not written then. On a GPU it
+            is the report that raises it, when it is read.
+        RuntimeError: If CUDA refuses to run the kernel.
 
     Note:
         Mutates `out`, which must not overlap the others. Does not go through autograd. Uses
-        `torch.get_num_threads()` threads; the bytes are the same for any number. Rows whose
+        `torch.get_num_threads()` threads, or the current stream, for which it does not wait; the
+        bytes are the same for any number and on any device. Rows whose
         features are not next to each other in memory cost a copy of all rows.
     """
     name = "pack_rows"
@@ -134,16 +115,11 @@ def pack_rows(
     num_packed = check_index(name, index, num_rows, rows.device)
     shape = (num_packed, packed_row_bytes(num_features, bits))
     check_array(name, "out", out, shape=shape, dtype=torch.uint8, device=rows.device)
-    if num_packed == 0:
-        return PackReport(0, -1)
-    native = row_kernels.native_for(rows.device)
-    if native is None:
-        outcome = reference.pack_rows(rows, index, bits=bits, code=code, key=key, out=out)
-    else:
-        outcome = row_kernels.pack_rows(native, rows, index, bits=bits, code=code, key=key, out=out)
-    bad_position, num_nonfinite, first_nonfinite_row = outcome
-    _raise_if_outside(name, "rows", index, bad_position, num_rows)
-    return PackReport(num_nonfinite, first_nonfinite_row)
+    pack = kernel_or_twin(name, row_kernels.native_for(rows.device), row_kernels, reference)
+    numbers = open_report(rows.device)
+    if num_packed > 0:
+        numbers = pack(rows, index, bits=bits, code=code, key=key, out=out)
+    return _report(name, "rows", num_rows, index, bits, numbers)
 
 
 def unpack_rows(
@@ -153,7 +129,7 @@ def unpack_rows(
     num_features: int,
     bits: int,
     out: Tensor,
-) -> UnpackReport:
+) -> RowReport:
     """Gather packed rows and decode them.
 
     Args:
@@ -173,11 +149,14 @@ def unpack_rows(
         ValueError: If an argument has the wrong shape, device, layout or range; or if a chosen row
             is one that `pack_rows` never writes, in which case it is unchanged in `out` and the
             others are decoded.
-        IndexError: If `index` has a number outside [0, M); `out` is not written then.
+        IndexError: If `index` has a number outside [0, M); `out` is not written then. On a GPU it
+            is the report that raises this and the error of a corrupt row, when it is read.
+        RuntimeError: If CUDA refuses to run the kernel.
 
     Note:
         Mutates `out`, which must not overlap the others. Does not go through autograd. Uses
-        `torch.get_num_threads()` threads; the values are the same for any number.
+        `torch.get_num_threads()` threads, or the current stream, for which it does not wait; the
+        values are the same for any number and on any device.
     """
     name = "unpack_rows"
     check_bits(name, bits)
@@ -196,34 +175,17 @@ def unpack_rows(
         dtype=out.dtype,
         device=payload.device,
     )
-    if num_unpacked == 0:
-        return UnpackReport(0, -1)
-    native = row_kernels.native_for(payload.device)
-    if native is None:
-        outcome = reference.unpack_rows(
-            payload, index, num_features=num_features, bits=bits, out=out
-        )
-    else:
-        outcome = row_kernels.unpack_rows(native, payload, index, bits=bits, out=out)
-    bad_position, corrupt_row, num_nonfinite, first_nonfinite_row = outcome
-    _raise_if_outside(name, "payload", index, bad_position, num_packed)
-    if corrupt_row >= 0:
-        msg = (
-            f"{name}: expected rows that pack_rows wrote with {bits} bits for 'payload', got a "
-            f"corrupt row {corrupt_row} of {num_packed}. Check that sender and receiver agree on "
-            "features, bits and the order of rows."
-        )
-        raise ValueError(msg)
-    return UnpackReport(num_nonfinite, first_nonfinite_row)
+    unpack = kernel_or_twin(name, row_kernels.native_for(payload.device), row_kernels, reference)
+    numbers = open_report(payload.device)
+    if num_unpacked > 0:
+        numbers = unpack(payload, index, num_features=num_features, bits=bits, out=out)
+    return _report(name, "payload", num_packed, index, bits, numbers)
 
 
-def _raise_if_outside(
-    function: str, array: str, index: Tensor | None, position: int, num_rows: int
-) -> None:
-    if index is None or position < 0:
-        return
-    msg = (
-        f"{function}: expected row numbers in [0, {num_rows}) for 'index', got "
-        f"{int(index[position])} at position {position}. '{array}' has {num_rows} rows."
-    )
-    raise IndexError(msg)
+def _report(
+    function: str, array: str, num_rows: int, index: Tensor | None, bits: int, numbers: Tensor
+) -> RowReport:
+    report = RowReport(function, array, num_rows, index, bits, numbers)
+    if numbers.device.type == "cpu":  # nothing to wait for
+        report.check()
+    return report

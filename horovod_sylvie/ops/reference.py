@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .counter_rng import random_half_words
 from .float_bits import as_bits, bf16_down, bf16_nearest, bf16_up, from_bf16
+from .row_reports import open_report
 
 HEADER_BYTES: Final = 4
 _NONFINITE_RANGE: Final = 0x7FC0
@@ -49,13 +50,15 @@ def pack_rows(
     code: str,
     key: int,
     out: Tensor,
-) -> tuple[int, int, int]:
-    """Do what `_native.pack_rows` does, and return what it returns."""
+) -> Tensor:
+    """Do what `row_kernels.pack_rows` does, and return what it returns."""
+    report = open_report(rows.device)
+    nonfinite: list[Tensor] = []
     index = torch.arange(rows.shape[0], device=rows.device) if index is None else index
     outside = (index < 0) | (index >= rows.shape[0])
     if outside.any():
-        return int(outside.nonzero()[0]), 0, -1
-    num_nonfinite, first_nonfinite = 0, -1
+        report[0] = _first(outside)
+        return report
     step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
     for start in range(0, index.shape[0], step):
         row_ids = index[start : start + step]
@@ -65,11 +68,9 @@ def pack_rows(
         header = torch.stack((chunk.lo, chunk.lo >> 8, chunk.span, chunk.span >> 8), dim=1)
         packed = torch.cat((header & 0xFF, _to_bytes(chunk.codes, bits)), dim=1)
         out[start : start + step] = packed.to(torch.uint8)
-        bad = row_ids[chunk.span == _NONFINITE_RANGE]
-        if first_nonfinite < 0 and bad.numel():
-            first_nonfinite = int(bad[0])
-        num_nonfinite += bad.numel()
-    return -1, num_nonfinite, first_nonfinite
+        nonfinite.append(chunk.span == _NONFINITE_RANGE)
+    _note_nonfinite(report, nonfinite)
+    return report
 
 
 def _minmax_codes(x: Tensor, row_ids: Tensor, bits: int, key: int) -> PackedChunk:
@@ -132,13 +133,16 @@ def unpack_rows(
     num_features: int,
     bits: int,
     out: Tensor,
-) -> tuple[int, int, int, int]:
-    """Do what `_native.unpack_rows` does, and return what it returns."""
+) -> Tensor:
+    """Do what `row_kernels.unpack_rows` does, and return what it returns."""
+    report = open_report(payload.device)
     index = torch.arange(payload.shape[0], device=payload.device) if index is None else index
     outside = (index < 0) | (index >= payload.shape[0])
     if outside.any():
-        return int(outside.nonzero()[0]), -1, 0, -1
-    corrupt_rows, nonfinite_rows = [], []
+        report[0] = _first(outside)
+        return report
+    all_corrupt: list[Tensor] = []
+    all_nonfinite: list[Tensor] = []
     step = max(1, _CHUNK_ELEMENTS // num_features)
     for start in range(0, index.shape[0], step):
         row_ids = index[start : start + step]
@@ -146,15 +150,25 @@ def unpack_rows(
         target = out[start : start + step]
         target[~corrupt] = values[~corrupt].to(out.dtype)
         target[nonfinite] = float("nan")
-        corrupt_rows.append(row_ids[corrupt])
-        nonfinite_rows.append(row_ids[nonfinite])
-    all_corrupt = torch.cat(corrupt_rows) if corrupt_rows else index
-    all_nonfinite = torch.cat(nonfinite_rows) if nonfinite_rows else index
-    return -1, _first(all_corrupt), all_nonfinite.numel(), _first(all_nonfinite)
+        all_corrupt.append(corrupt)
+        all_nonfinite.append(nonfinite)
+    if all_corrupt:
+        report[1] = _first(torch.cat(all_corrupt))
+    _note_nonfinite(report, all_nonfinite)
+    return report
 
 
-def _first(row_ids: Tensor) -> int:
-    return int(row_ids[0]) if row_ids.numel() else -1
+def _first(marks: Tensor) -> int:
+    """Return the first position that is marked, or -1. marks: bool."""
+    positions = marks.nonzero()
+    return int(positions[0]) if len(positions) else -1
+
+
+def _note_nonfinite(report: Tensor, chunks: list[Tensor]) -> None:
+    if chunks:
+        marks = torch.cat(chunks)
+        report[2] = _first(marks)
+        report[3] = -1 - marks.sum()
 
 
 def _decode(payload: Tensor, num_features: int, bits: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .kernel_devices import DTYPE_NAMES, native_on
+from .kernel_devices import DTYPE_NAMES, made_current, native_on, stream_of
+from .row_reports import open_report
 
 
 def native_for(device: torch.device) -> Any | None:
@@ -27,9 +28,10 @@ def pack_rows(
     code: str,
     key: int,
     out: Tensor,
+    stream: int | None = None,
     instruction_set: str | None = None,
-) -> tuple[int, int, int]:
-    """Call `_native.pack_rows`, whose stub says what it returns.
+) -> Tensor:
+    """Call `_native.pack_rows`.
 
     Args:
         native: The native library.
@@ -39,28 +41,36 @@ def pack_rows(
         code: "minmax" or "centroid".
         key: In [0, 2**64).
         out: Written. [B, packed_row_bytes(F, bits)], uint8.
+        stream: Where to run; None for the current stream of a GPU, and for the CPU. For tests.
         instruction_set: Forces one; None for the best. For tests and benchmarks.
+
+    Returns:
+        The numbers of a `RowReport`. [4], int64
     """
     if rows.stride(1) != 1:
         rows = rows.contiguous()
     index = None if index is None else index.contiguous()
-    outcome: tuple[int, int, int] = native.pack_rows(
-        rows=rows.data_ptr(),
-        dtype=DTYPE_NAMES[rows.dtype],
-        num_rows=rows.shape[0],
-        num_features=rows.shape[1],
-        row_stride=rows.stride(0),
-        index=0 if index is None else index.data_ptr(),
-        num_packed=out.shape[0],
-        bits=bits,
-        code=code,
-        key=key,
-        out=out.data_ptr(),
-        out_bytes=out.nbytes,
-        num_threads=torch.get_num_threads(),
-        instruction_set=instruction_set,
-    )
-    return outcome
+    report = open_report(rows.device)
+    with made_current(rows.device):
+        native.pack_rows(
+            rows=rows.data_ptr(),
+            dtype=DTYPE_NAMES[rows.dtype],
+            num_rows=rows.shape[0],
+            num_features=rows.shape[1],
+            row_stride=rows.stride(0),
+            index=0 if index is None else index.data_ptr(),
+            num_packed=out.shape[0],
+            bits=bits,
+            code=code,
+            key=key,
+            out=out.data_ptr(),
+            out_bytes=out.nbytes,
+            report=report.data_ptr(),
+            stream=stream_of(rows.device) if stream is None else stream,
+            num_threads=torch.get_num_threads(),
+            instruction_set=instruction_set,
+        )
+    return report
 
 
 def unpack_rows(
@@ -68,32 +78,43 @@ def unpack_rows(
     payload: Tensor,
     index: Tensor | None,
     *,
+    num_features: int,
     bits: int,
     out: Tensor,
+    stream: int | None = None,
     instruction_set: str | None = None,
-) -> tuple[int, int, int, int]:
-    """Call `_native.unpack_rows`, whose stub says what it returns.
+) -> Tensor:
+    """Call `_native.unpack_rows`.
 
     Args:
         native: The native library.
         payload: [M, packed_row_bytes(F, bits)], uint8.
         index: [n], int64, or None.
+        num_features: Number of features F.
         bits: 1, 2, 4 or 8.
         out: Written. [n, F], float32, float16 or bfloat16.
+        stream: Where to run; None for the current stream of a GPU, and for the CPU. For tests.
         instruction_set: Forces one; None for the best. For tests and benchmarks.
+
+    Returns:
+        The numbers of a `RowReport`. [4], int64
     """
     index = None if index is None else index.contiguous()
-    outcome: tuple[int, int, int, int] = native.unpack_rows(
-        payload=payload.data_ptr(),
-        payload_bytes=payload.nbytes,
-        num_packed=payload.shape[0],
-        num_features=out.shape[1],
-        bits=bits,
-        index=0 if index is None else index.data_ptr(),
-        num_unpacked=out.shape[0],
-        out=out.data_ptr(),
-        dtype=DTYPE_NAMES[out.dtype],
-        num_threads=torch.get_num_threads(),
-        instruction_set=instruction_set,
-    )
-    return outcome
+    report = open_report(payload.device)
+    with made_current(payload.device):
+        native.unpack_rows(
+            payload=payload.data_ptr(),
+            payload_bytes=payload.nbytes,
+            num_packed=payload.shape[0],
+            num_features=num_features,
+            bits=bits,
+            index=0 if index is None else index.data_ptr(),
+            num_unpacked=out.shape[0],
+            out=out.data_ptr(),
+            dtype=DTYPE_NAMES[out.dtype],
+            report=report.data_ptr(),
+            stream=stream_of(payload.device) if stream is None else stream,
+            num_threads=torch.get_num_threads(),
+            instruction_set=instruction_set,
+        )
+    return report

@@ -27,6 +27,7 @@ _CUDA_FLAGS = (
     "c++",
     "-g1",
     "-Werror",
+    "-Wno-unknown-pragmas",  # of nvcc: unroll
     "-fno-strict-aliasing",  # atomics take unsigned long long, which no int64_t is
     "-fsanitize=alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero,"
     "float-cast-overflow",

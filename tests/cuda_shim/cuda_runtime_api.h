@@ -16,6 +16,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
@@ -35,12 +36,17 @@ struct cudaDeviceProp {
   int multiProcessorCount;
 };
 
+struct cudaFuncAttributes {
+  int numRegs;
+};
+
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value,
                                    cudaDeviceAttr attribute,
@@ -54,6 +60,13 @@ cudaError_t cudaMemcpyAsync(void* to,
                             size_t bytes,
                             cudaMemcpyKind kind,
                             cudaStream_t stream);
+
+template <typename... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
+                                  void (*)(Parameters...)) {
+  attributes->numRegs = 32;
+  return cudaSuccess;
+}
 
 namespace cuda_shim {
 

@@ -46,6 +46,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "no error";
     case cudaErrorInvalidConfiguration:
       return "invalid configuration argument";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle:
       return "invalid resource handle";
     case cudaErrorLaunchFailure:
@@ -68,6 +70,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess
+                     : cuda_shim::fail(cudaErrorInvalidDevice, "");
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {

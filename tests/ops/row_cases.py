@@ -69,15 +69,16 @@ def _with_first(row: Tensor, value: float) -> Tensor:
 
 def pack_twin(
     rows: Tensor, index: Tensor | None, bits: int, code: RowCode
-) -> tuple[Tensor, tuple[int, int, int]]:
+) -> tuple[Tensor, list[int]]:
     """Pack with the plain-PyTorch twin; return bytes and report."""
     out = _bytes_for(rows, index, bits)
-    return out, reference.pack_rows(rows, index, bits=bits, code=code, key=KEY, out=out)
+    report = reference.pack_rows(rows, index, bits=bits, code=code, key=KEY, out=out)
+    return out, report.tolist()
 
 
 def pack_kernel(
     rows: Tensor, index: Tensor | None, bits: int, code: RowCode, instruction_set: str
-) -> tuple[Tensor, tuple[int, int, int]]:
+) -> tuple[Tensor, list[int]]:
     """Pack with a kernel; return bytes and report."""
     out = _bytes_for(rows, index, bits)
     report = row_kernels.pack_rows(
@@ -90,7 +91,7 @@ def pack_kernel(
         out=out,
         instruction_set=instruction_set,
     )
-    return out, report
+    return out, report.tolist()
 
 
 def _bytes_for(rows: Tensor, index: Tensor | None, bits: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import logging
+import re
 import types
 from pathlib import Path
 
@@ -100,13 +101,47 @@ def test_rows_without_native_library_take_the_twin_and_log_once(
     assert native.rebuild_command() in text
 
 
-def test_rows_on_a_device_without_kernel_take_the_twin_and_log_once(
-    caplog: pytest.LogCaptureFixture,
+def library_with(problem: str) -> types.ModuleType:
+    library = types.ModuleType("horovod_sylvie._native")
+    library.INTERFACE_VERSION = native.INTERFACE_VERSION
+    library.cuda_problem = lambda device_index: problem
+    return library
+
+
+def test_rows_on_a_gpu_that_cannot_run_kernels_take_the_twin_and_log_why_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
+    break_import(monkeypatch, library_with("no kernel image is available"))
     with caplog.at_level(logging.WARNING, logger="horovod_sylvie.ops.native"):
         assert row_kernels.native_for(torch.device("cuda", 0)) is None
         assert row_kernels.native_for(torch.device("cuda", 1)) is None
+        assert row_kernels.native_for(torch.device("xpu", 0)) is None
     assert [record.getMessage() for record in caplog.records] == [
-        "horovod_sylvie: slower plain-PyTorch code runs, because there is no kernel yet for "
-        "packing rows on 'cuda' tensors"
+        "horovod_sylvie: slower plain-PyTorch code runs, because there is no kernel for packing "
+        "rows on 'cuda' tensors: no kernel image is available",
+        "horovod_sylvie: slower plain-PyTorch code runs, because there is no kernel for packing "
+        "rows on 'xpu' tensors",
     ]
+
+
+def test_kernel_of_a_gpu_that_is_not_there_raises_and_says_why():
+    loaded = native.native_or_none()
+    if loaded is None:
+        pytest.skip("needs the native library, which is not built")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    rows = torch.randn(5, 9)
+    packed = torch.zeros(5, 6, dtype=torch.uint8)
+    problem = loaded.cuda_problem(0)
+    runtime = loaded.cuda_runtime()
+    if runtime is None:
+        assert problem == "this library was built without CUDA"
+        text = "expected None for 'stream', got a stream: this library was built without CUDA"
+    else:
+        assert problem == runtime["problem"]
+        text = f"pack_rows: CUDA refused to run a kernel: {problem}"
+    with pytest.raises(RuntimeError, match=re.escape(text)):
+        row_kernels.pack_rows(
+            loaded, rows, None, bits=1, code="minmax", key=0, out=packed, stream=0
+        )
+    assert not packed.any()
