@@ -49,7 +49,7 @@ class Codec(ABC):
     @abstractmethod
     def encode(
         self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, bool]:
+    ) -> tuple[Tensor, Tensor]:
         """Encode the rows of a route into messages, their header rows left unset.
 
         Args:
@@ -60,7 +60,8 @@ class Codec(ABC):
 
         Returns:
             The messages [sum(layout.send_splits), row_bytes], uint8, and whether any row held
-            something that this codec cannot represent (Inf, NaN, or out of its range).
+            something that this codec cannot represent (Inf, NaN, or out of its range): no
+            dimensions, bool, on the device of `rows`, where nobody has waited for it.
         """
 
     @abstractmethod
@@ -113,10 +114,10 @@ class FullPrecision(Codec):
 
     def encode(
         self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, bool]:
+    ) -> tuple[Tensor, Tensor]:
         """See `Codec.encode`. Inf and NaN travel as they are; `key` has nothing to round."""
         del route, key
-        return _gather(rows, layout.source_slots).view(torch.uint8), False
+        return _gather(rows, layout.source_slots).view(torch.uint8), _never(rows)
 
     def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
         """See `Codec.decode`. Every byte string is some row."""
@@ -156,28 +157,35 @@ class Half(Codec):
 
     def encode(
         self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, bool]:
+    ) -> tuple[Tensor, Tensor]:
         """See `Codec.encode`. Rounds to nearest, so `key` is not used."""
         del route, key
         half = _gather(rows, layout.source_slots).to(self.dtype)
         half[layout.send_header_slots] = 0  # they hold row 0, which need not be finite
-        return half.view(torch.uint8), not all_finite(half)
+        return half.view(torch.uint8), ~all_finite(half)
 
     def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
         """See `Codec.decode`. Every byte string is some row."""
         out.copy_(messages.view(self.dtype).index_select(0, layout.recv_row_slots))
 
 
-def all_finite(rows: Tensor) -> bool:
+def all_finite(rows: Tensor) -> Tensor:
     """Return whether no element is Inf or NaN.
 
     Args:
         rows: Floating point, of any shape.
+
+    Returns:
+        On the device of `rows`, without waiting for it. No dimensions, bool
     """
     if rows.numel() == 0:
-        return True
+        return ~_never(rows)
     # NaN passes through minimum and maximum. Ten times as fast as asking every element.
-    return bool(torch.isfinite(torch.stack(torch.aminmax(rows))).all())
+    return torch.isfinite(torch.stack(torch.aminmax(rows))).all()
+
+
+def _never(rows: Tensor) -> Tensor:
+    return torch.zeros((), dtype=torch.bool, device=rows.device)
 
 
 def _gather(rows: Tensor, slots: Tensor) -> Tensor:

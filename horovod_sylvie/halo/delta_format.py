@@ -204,11 +204,11 @@ class _Refresh(_StreamFormat):
         """See `Format.description`. It matters to no one what the copies were."""
         return f"refresh|{self._inner.description}"
 
-    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, bool]:
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, Tensor]:
         """See `Format.encode`. Rows with Inf or NaN cannot be represented here."""
         self._sent = self._stream.distinct_rows(rows)
         messages, _ = self._inner.encode(rows, key)
-        return messages, not all_finite(self._sent)
+        return messages, ~all_finite(self._sent)
 
     def _advance(self, sent: Tensor, received: Tensor, out: Tensor) -> Copies:
         self._inner.decode(received, out)
@@ -239,12 +239,12 @@ class _Change(_StreamFormat):
         inner = f"{self._inner.codec.identifier}|{self._inner.description}"
         return f"change {self._copies.exchanges}|{inner}"
 
-    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, bool]:
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, Tensor]:
         """See `Format.encode`."""
         changes = self._stream.distinct_rows(rows).sub_(self._copies.sent)
         messages, nonfinite = self._inner.encode(changes, key)
         if isinstance(self._inner.codec, FullPrecision):  # it would pass Inf and NaN on
-            nonfinite = not all_finite(changes)
+            nonfinite = ~all_finite(changes)
         self._sent = None
         if not nonfinite:  # otherwise peers do not decode these messages either
             self._stream.decode_own(messages, changes)

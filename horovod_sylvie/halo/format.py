@@ -52,7 +52,7 @@ class Format(ABC):
         """Rows of the messages from each rank. P entries."""
 
     @abstractmethod
-    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, bool]:
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, Tensor]:
         """Encode the rows of the route into messages, their headers left unset.
 
         Args:
@@ -61,7 +61,7 @@ class Format(ABC):
 
         Returns:
             The messages [sum(send_splits), width], uint8, and whether any row held something that
-            cannot be represented (Inf, NaN, or out of range).
+            cannot be represented (Inf, NaN, or out of range); see `Codec.encode`.
         """
 
     @abstractmethod
@@ -133,7 +133,7 @@ class CodecFormat(Format):
         """See `Format.recv_splits`."""
         return self._layout.recv_splits
 
-    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, bool]:
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, Tensor]:
         """See `Format.encode`."""
         return self.codec.encode(rows, self.route, self._layout, key)
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -67,7 +67,7 @@ class Header:
         codec: The format's identifier.
         topic: CRC-32 of what both ends must agree on; see `topic_of`.
         step: Exchanges made before under the same name.
-        flags: `FLAG_NONFINITE` and `FLAG_STALE`, or 0.
+        flags: `FLAG_STALE` or 0; `mark_nonfinite` sets the other.
         change: Squared norm of the change of the rows since the epoch before.
         norm: Squared norm of the rows.
     """
@@ -93,6 +93,22 @@ class Header:
             self.norm,
         )
         return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+
+
+def mark_nonfinite(header: Tensor, nonfinite: Tensor) -> Tensor:
+    """Say in a header, where that is so, that rows hold Inf or NaN.
+
+    Args:
+        header: From `Header.to_tensor`.
+        nonfinite: Whether they do; nobody waits for it. No dimensions, bool
+
+    Returns:
+        The header, on the device of `nonfinite`. [HEADER_BYTES], uint8
+    """
+    marked = header.to(nonfinite.device, non_blocking=True, copy=True)
+    marked[_FLAGS_OFFSET] |= nonfinite.to(torch.uint8) * FLAG_NONFINITE
+    marked[_NORMS_OFFSET:].masked_fill_(nonfinite, 0)
+    return marked
 
 
 @dataclass(frozen=True)
@@ -140,8 +156,7 @@ def check_headers(received: Tensor, own: Header, peers: list[int], name: str) ->
         ValueError: A header is not what was expected; the text names the peer and the field.
     """
     flat = received.cpu()
-    expected = replace(own, flags=own.flags & ~FLAG_NONFINITE)
-    difference = torch.bitwise_xor(flat, expected.to_tensor())[:, :_NORMS_OFFSET]
+    difference = torch.bitwise_xor(flat, own.to_tensor())[:, :_NORMS_OFFSET]
     is_nonfinite = difference[:, _FLAGS_OFFSET] == FLAG_NONFINITE
     difference[is_nonfinite, _FLAGS_OFFSET] = 0
     norms = flat[:, _NORMS_OFFSET:].flatten().clone().view(torch.float64).view(-1, 2)  # [Q, 2]
@@ -149,7 +164,7 @@ def check_headers(received: Tensor, own: Header, peers: list[int], name: str) ->
     wrong = torch.nonzero(is_wrong).flatten().tolist()
     if wrong:
         raise ValueError(
-            f"'{name}': {_complaint(flat[wrong[0]].numpy().tobytes(), expected)} from rank "
+            f"'{name}': {_complaint(flat[wrong[0]].numpy().tobytes(), own)} from rank "
             f"{peers[wrong[0]]}. The ranks run different programs, options or partitions, or the "
             "message was damaged."
         )

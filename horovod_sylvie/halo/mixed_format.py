@@ -118,7 +118,7 @@ class MixedFormat(Format):
         """See `Format.recv_splits`: a row of messages is one byte."""
         return self._recv.splits
 
-    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, bool]:
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, Tensor]:
         """See `Format.encode`. The messages are one column, [sum(send_splits), 1].
 
         All classes get the same key. A codec's random numbers are those of the key and the row's
@@ -127,11 +127,11 @@ class MixedFormat(Format):
         """
         headers = torch.zeros(sum(self._send.headers), dtype=torch.uint8, device=rows.device)
         columns = [headers.split(self._send.headers)]
-        nonfinite = False
+        nonfinite = torch.zeros((), dtype=torch.bool, device=rows.device)
         for each in self._classes:
             encoded, bad = each.codec.encode(rows, each.route, each.layout, key)
             columns.append(encoded.view(-1).split(each.sent_bytes))
-            nonfinite = nonfinite or bad
+            nonfinite = nonfinite | bad
         sections = chain.from_iterable(zip(*columns, strict=True))
         return torch.cat(list(sections))[:, None], nonfinite
 

@@ -61,7 +61,7 @@ class Bits(Codec):
 
     def encode(
         self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, bool]:
+    ) -> tuple[Tensor, Tensor]:
         """See `Codec.encode`. Each distinct row is quantised once."""
         return _encode_packed(rows, route, layout, key, bits=self.bits, code=self.code)
 
@@ -103,7 +103,7 @@ class OneBit(Codec):
 
     def encode(
         self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, bool]:
+    ) -> tuple[Tensor, Tensor]:
         """See `Codec.encode`. Each distinct row is quantised once."""
         return _encode_packed(rows, route, layout, key, bits=1, code=self.code)
 
@@ -141,7 +141,7 @@ def _check_dtype(codec: Codec, dtype: torch.dtype) -> None:
 
 def _encode_packed(
     rows: Tensor, route: Route, layout: MessageLayout, key: int, *, bits: int, code: Code
-) -> tuple[Tensor, bool]:
+) -> tuple[Tensor, Tensor]:
     """Quantise each distinct row once, then gather the packed rows for every receiver."""
     width = packed_row_bytes(rows.shape[1], bits)
     num_header_rows = layout.send_header_slots.shape[1]
@@ -151,7 +151,7 @@ def _encode_packed(
     report = pack_rows(
         rows, route.unique_rows, bits=bits, code=code, key=key, out=table[: route.num_unique]
     )
-    return table.index_select(0, layout.send_slots), report.num_nonfinite > 0
+    return table.index_select(0, layout.send_slots), report.has_nonfinite
 
 
 def _decode_packed(messages: Tensor, layout: MessageLayout, out: Tensor, *, bits: int) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..comm.protocol import Communicator, Handle
 from .codec import FullPrecision
 from .format import Format
-from .message import FLAG_NONFINITE, FLAG_STALE, Header, check_headers, header_rows, topic_of
+from .message import FLAG_STALE, Header, check_headers, header_rows, mark_nonfinite, topic_of
 from .plan import HaloPlan, Route
 from .traffic import Direction, TrafficLedger
 
@@ -33,7 +33,8 @@ class Transfer:
         comm: The communicator.
         format_: How rows stand in the messages.
         messages: What is sent, headers included.
-        header: What is in the headers.
+        header: What is in the headers, but that rows are not finite.
+        nonfinite: Whether they are not. No dimensions, bool
         name: The operation's name.
     """
 
@@ -43,12 +44,14 @@ class Transfer:
         format_: Format,
         messages: Tensor,
         header: Header,
+        nonfinite: Tensor,
         name: str,
     ) -> None:
         self._comm = comm
         self._format = format_
         self._messages: Tensor | None = messages
         self._header = header
+        self._nonfinite = nonfinite
         self._name = name
         self._handle: Handle | None = None
 
@@ -80,7 +83,7 @@ class Transfer:
         received = self._handle.wait()
         peers = [peer for peer in range(self._comm.size) if peer != self._comm.rank]
         said = check_headers(self._format.read_headers(received), self._header, peers, self._name)
-        own = [self._comm.rank] if self._header.flags & FLAG_NONFINITE else []
+        own = [self._comm.rank] if self._nonfinite else []
         bad = sorted(said.nonfinite + own)
         if bad:
             raise FloatingPointError(
@@ -153,14 +156,12 @@ class Sender:
             FLAG_STALE * is_stale,
             *norms,
         )
-        if nonfinite:
-            flags = header.flags | FLAG_NONFINITE
-            header = replace(header, flags=flags, change=0.0, norm=0.0)
-        elif not math.isfinite(sum(norms)):  # full precision passes such rows on: never as old ones
+        if not math.isfinite(sum(norms)):  # full precision passes such rows on: never as old ones
             header = replace(header, change=_BEYOND_ALL_BOUNDS, norm=1.0)
-        format_.write_headers(messages, header.to_tensor())
+        # On the device, which nobody waits for here: backward goes on while rows are encoded
+        format_.write_headers(messages, mark_nonfinite(header.to_tensor(), nonfinite))
         self._count(route, layer, direction, rows, messages.numel())
-        return Transfer(self._comm, format_, messages, header, name)
+        return Transfer(self._comm, format_, messages, header, nonfinite, name)
 
     def _key(self, name: str, step: int) -> int:
         text = f"{self._seed}|{self._comm.rank}|{name}|{step}".encode()

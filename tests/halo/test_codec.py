@@ -40,7 +40,7 @@ def send(codec: Codec, rows: Tensor, picked: list[int], key: int = 0) -> tuple[T
     if not nonfinite:
         codec.decode(messages, layout, guarded[1:-1])
     assert bool((guarded[[0, -1]] == 77.0).all())
-    return guarded[1:-1], nonfinite
+    return guarded[1:-1], bool(nonfinite)
 
 
 def round_trip(codec: Codec, rows: Tensor, key: int = 0) -> Tensor:

@@ -34,7 +34,7 @@ def send(codec: Codec, rows: Tensor, key: int = 0) -> tuple[Tensor, bool]:
     out = torch.zeros_like(rows)
     if not nonfinite:
         format_.decode(messages, out)
-    return out, nonfinite
+    return out, bool(nonfinite)
 
 
 def floor_of(codec: Codec) -> float:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from horovod_sylvie.halo.message import (
-    FLAG_NONFINITE,
     FLAG_STALE,
     HEADER_BYTES,
     Header,
     Received,
     check_headers,
     header_rows,
+    mark_nonfinite,
     topic_of,
 )
 
@@ -57,8 +57,11 @@ def test_header_bytes_are_the_table() -> None:
     written = HEADER.to_tensor()
     assert (tuple(written.shape), written.dtype) == ((32,), torch.uint8)
     assert bytes(written.tolist()) == RAW
-    flagged = replace(HEADER, flags=FLAG_NONFINITE | FLAG_STALE)
-    assert bytes(flagged.to_tensor().tolist()) == RAW[:5] + b"\x03" + RAW[6:]
+    stale = replace(HEADER, flags=FLAG_STALE).to_tensor()
+    assert bytes(stale.tolist()) == RAW[:5] + b"\x02" + RAW[6:]
+    marked = mark_nonfinite(stale, torch.tensor(True))
+    assert bytes(marked.tolist()) == RAW[:5] + b"\x03" + RAW[6:16] + bytes(16)
+    assert torch.equal(mark_nonfinite(stale, torch.tensor(False)), stale)
 
 
 def test_header_step_wraps_at_32_bits() -> None:
@@ -103,10 +106,6 @@ def test_norms_that_no_sender_writes_raise(change: float, norm: float) -> None:
 def test_peers_whose_rows_are_nonfinite_are_returned() -> None:
     flagged = RAW[:5] + b"\x01" + RAW[6:]
     assert check([flagged, RAW, flagged]).nonfinite == [1, 3]
-
-
-def test_own_flag_is_not_expected_of_peers() -> None:
-    assert check([RAW], replace(HEADER, flags=FLAG_NONFINITE)).nonfinite == []
 
 
 def test_ranks_that_do_not_agree_on_old_rows_raise() -> None:
