@@ -115,7 +115,7 @@ class CheckedCommunicator(PassingCommunicator):
             )
 
     def _submit(
-        self, kind: str, tensor: Tensor, name: str, start: Callable[[], Handle]
+        self, kind: str, tensor: Tensor, name: str, start: Callable[[Tensor], Handle]
     ) -> CheckedHandle:
         earlier = self._in_flight.get(name)
         if earlier is not None:
@@ -123,7 +123,7 @@ class CheckedCommunicator(PassingCommunicator):
                 f"{kind}: expected a name that is not in flight for 'name', got '{name}', which "
                 f"was submitted at {earlier.submitted_at}. Wait for the earlier operation first."
             )
-        inner = start()  # what it refuses was not submitted
+        inner = start(tensor)  # what it refuses was not submitted
         operation = _Operation(kind, name, _place_outside())
         self._operations.append(operation)
         self._in_flight[name] = operation

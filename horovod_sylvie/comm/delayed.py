@@ -72,10 +72,10 @@ class DelayedCommunicator(PassingCommunicator):
         return self._num_delays
 
     def _submit(
-        self, kind: str, tensor: Tensor, name: str, start: Callable[[], Handle]
+        self, kind: str, tensor: Tensor, name: str, start: Callable[[Tensor], Handle]
     ) -> DelayedHandle:
         self._be_late()
-        return DelayedHandle(self, start())
+        return DelayedHandle(self, start(tensor))
 
     def _be_late(self) -> None:
         chosen = self._random.random() < self._share

@@ -1,4 +1,4 @@
-"""A communicator that passes everything on to another one: the base of those that watch or disturb.
+"""A communicator that passes everything on to another one: the base of those that watch or stage.
 
 A subclass changes what it is about: `_submit`, through which every operation goes, and the handle.
 """
@@ -63,7 +63,7 @@ class PassingCommunicator:
     def allreduce(self, tensor: Tensor, *, name: str) -> Handle:
         """Sum a tensor over all ranks."""
         return self._submit(
-            "allreduce", tensor, name, lambda: self._inner.allreduce(tensor, name=name)
+            "allreduce", tensor, name, lambda sent: self._inner.allreduce(sent, name=name)
         )
 
     def allreduce_(
@@ -74,15 +74,15 @@ class PassingCommunicator:
             "allreduce_",
             tensor,
             name,
-            lambda: self._inner.allreduce_(
-                tensor, name=name, prescale=prescale, postscale=postscale
+            lambda sent: self._inner.allreduce_(
+                sent, name=name, prescale=prescale, postscale=postscale
             ),
         )
 
     def allgather(self, tensor: Tensor, *, name: str) -> Handle:
         """Collect tensors of one shape from all ranks."""
         return self._submit(
-            "allgather", tensor, name, lambda: self._inner.allgather(tensor, name=name)
+            "allgather", tensor, name, lambda sent: self._inner.allgather(sent, name=name)
         )
 
     def alltoall(
@@ -93,16 +93,18 @@ class PassingCommunicator:
             "alltoall",
             tensor,
             name,
-            lambda: self._inner.alltoall(tensor, send_splits, recv_splits, name=name),
+            lambda sent: self._inner.alltoall(sent, send_splits, recv_splits, name=name),
         )
 
-    def _submit(self, kind: str, tensor: Tensor, name: str, start: Callable[[], Handle]) -> Handle:
+    def _submit(
+        self, kind: str, tensor: Tensor, name: str, start: Callable[[Tensor], Handle]
+    ) -> Handle:
         """Submit an operation.
 
         Args:
             kind: Name of the method that was called.
             tensor: What it was given.
             name: The operation's name.
-            start: Submits it to the inner communicator.
+            start: Submits a tensor to the inner communicator: this one, or another in its place.
         """
-        return start()
+        return start(tensor)

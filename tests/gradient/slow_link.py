@@ -45,9 +45,9 @@ class SlowCommunicator(PassingCommunicator):
         self._lock = threading.Lock()
 
     def _submit(
-        self, kind: str, tensor: Tensor, name: str, start: Callable[[], Handle]
+        self, kind: str, tensor: Tensor, name: str, start: Callable[[Tensor], Handle]
     ) -> SlowHandle:
-        handle = start()
+        handle = start(tensor)
         with self._lock:
             begins_s = max(self._free_s, time.perf_counter())
             self._free_s = begins_s + self._start_s + tensor.nbytes * self.seconds_per_byte
