@@ -29,7 +29,7 @@ import horovod.torch as hvd
 import torch
 from horovod_timeline import Operation, read_timeline
 from matplotlib import pyplot
-from torch import nn
+from torch import Tensor, nn
 
 import horovod_sylvie as hvs
 
@@ -78,9 +78,9 @@ class RecordingCommunicator(hvs.HorovodCommunicator):
         super().__init__()
         self.submissions: list[tuple[str, float]] = []
 
-    def _submit(self, kind: str, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _submit(self, kind: str, tensor: Tensor, name: str, start: Any) -> Any:
         self.submissions.append((name, time.time()))
-        return super()._submit(kind, name, *args, **kwargs)
+        return super()._submit(kind, tensor, name, start)
 
 
 def work(kind: str, width: int, batch: int, steps: int, record: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 # by name, and never in a circle.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("_native",),
+    ("device",),
     ("ops", "comm"),
     (
         "partition.graph_checks",

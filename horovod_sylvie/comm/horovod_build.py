@@ -94,6 +94,15 @@ def require_horovod() -> ModuleType:
     return module
 
 
+def has_gpu_operations() -> bool:
+    """Return whether Horovod moves GPU tensors without a way round by the host.
+
+    That is NCCL. Horovod does not tell which operations it was built for, nor whether it has an
+    MPI that knows GPUs; with that one, staging costs a copy, and is right.
+    """
+    return bool(require_horovod().nccl_built())
+
+
 @functools.cache
 def horovod_failure() -> type[CommunicationError]:
     """Return the error of an operation that Horovod gave up.

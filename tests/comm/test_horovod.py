@@ -10,9 +10,11 @@ import torch
 
 pytest.importorskip("horovod", reason="needs Horovod: python -m horovod_sylvie install-horovod")
 
+from horovod_sylvie.comm.adopted import AdoptedCommunicator
 from horovod_sylvie.comm.errors import CommunicationError
 from horovod_sylvie.comm.horovod import HorovodCommunicator
 from horovod_sylvie.comm.horovod_build import require_horovod
+from horovod_sylvie.comm.staged import StagedCommunicator
 
 
 def test_communicator_before_init_says_to_call_it() -> None:
@@ -54,7 +56,7 @@ def horovod(monkeypatch: pytest.MonkeyPatch) -> Any:
         allgather_async=refuse,
         num_submitted=0,
     )
-    monkeypatch.setattr("horovod_sylvie.comm.horovod.require_horovod", lambda: stand_in)
+    monkeypatch.setattr("horovod_sylvie.comm.horovod_operations.require_horovod", lambda: stand_in)
     return stand_in
 
 
@@ -81,3 +83,14 @@ def test_ranks_changed_when_the_job_has_another_size(horovod: Any) -> None:
     horovod.global_process_set.num_ranks = 3
     assert comm.ranks_changed()
     assert not HorovodCommunicator().ranks_changed()
+
+
+def test_gpu_tensors_go_to_nccl_as_they_are_and_by_the_host_without(
+    horovod: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {}
+    for num_built in (0, 21803):  # as Horovod says it: no NCCL, or its version
+        horovod.nccl_built = lambda num_built=num_built: num_built
+        monkeypatch.setattr("horovod_sylvie.comm.horovod_build.require_horovod", lambda: horovod)
+        chosen[num_built] = type(HorovodCommunicator()._inner)
+    assert chosen == {0: StagedCommunicator, 21803: AdoptedCommunicator}

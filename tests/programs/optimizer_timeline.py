@@ -14,7 +14,7 @@ from typing import Any
 
 import horovod.torch as hvd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import horovod_sylvie as hvs
 
@@ -32,8 +32,8 @@ class WatchedCommunicator(hvs.HorovodCommunicator):
         super().__init__()
         self.submitted: list[tuple[str, float]] = []
 
-    def _submit(self, kind: str, name: str, *args: Any, **kwargs: Any) -> Any:
-        handle = super()._submit(kind, name, *args, **kwargs)
+    def _submit(self, kind: str, tensor: Tensor, name: str, start: Any) -> Any:
+        handle = super()._submit(kind, tensor, name, start)
         self.submitted.append((name, now_us()))
         return handle
 

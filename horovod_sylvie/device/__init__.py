@@ -1,0 +1,1 @@
+"""An accelerator beside the host: streams, events, page-locked memory. No ranks, no algorithm."""
