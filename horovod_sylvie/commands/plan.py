@@ -119,7 +119,7 @@ def _run_gradients(arguments: argparse.Namespace) -> int:
         ranks = [link.measured.num_ranks if isinstance(link, MeasuredLink) else _DEFAULT_RANKS]
     model, loss_of = load_factory(arguments.factory)
     layers, forward_s = measure_layers(model, loss_of, steps=arguments.steps)
-    compute = measure_speed(forward_s=forward_s)
+    compute = measure_speed(next(model.parameters()).device, forward_s=forward_s)
     forecasts = [
         forecast(
             layers,

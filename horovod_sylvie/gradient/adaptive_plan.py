@@ -18,6 +18,7 @@ import torch
 
 from ..comm.agreement import gather_bytes
 from ..comm.protocol import Communicator
+from ..device.clock import clock_of
 from ..planning.layers import ComputeModel
 from ..planning.link_model import LinkModel
 from ..planning.plan import ExchangeKind, Plan, PlannedGroup, kinds_between, ladder
@@ -109,11 +110,14 @@ class AdaptivePlan:
         if plan != self.plan:
             self.use(plan)
         if comm is not self._comm and not self._is_frozen:
+            if self._comm is None:
+                clock = clock_of(each.tensor.device for each in parameters)
+                self.measurements = RankMeasurements(clock)
             self._comm, self._num_steps = comm, 0
             device = parameters[0].tensor.device if parameters else torch.device("cpu")
             self._link = LinkSamples(comm, device)
             self._link.calibrate()
-            self._compute = measure_speed()
+            self._compute = measure_speed(device)
         self.measurements.begin_step()
         return before != self.report.digest
 

@@ -1,12 +1,12 @@
 """How long backward takes from gradient to gradient, from when they arrive.
 
-Nothing is synchronised: on a CPU a hook runs when its gradient is there. What hooks themselves do
-is taken out by the clock that they are timed with.
+By which clock, and what is taken out of its times, is the caller's business.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from statistics import median
 from typing import Final
 
@@ -16,31 +16,15 @@ _STEPS_KEPT: Final = 11
 class BackwardProfile:
     """Arrival times of the last steps.
 
-    Invariant: every kept step holds a time for every parameter that it saw, in arrival order.
+    Invariant: every kept step holds a time for every parameter that it saw.
     """
 
     def __init__(self) -> None:
-        self._steps: deque[dict[str, float]] = deque(maxlen=_STEPS_KEPT)
-        self._current: dict[str, float] = {}
+        self._steps: deque[Mapping[str, float]] = deque(maxlen=_STEPS_KEPT)
 
-    def arrive(self, name: str, now_s: float) -> None:
-        """Note when a parameter's gradient was complete."""
-        self._current[name] = now_s
-
-    def end_step(self) -> None:
-        """Keep the step, and begin another."""
-        if self._current:
-            self._steps.append(self._current)
-        self._current = {}
-
-    def drop_step(self) -> None:
-        """Forget the step, and begin another."""
-        self._current = {}
-
-    def clear(self) -> None:
-        """Forget all steps."""
-        self._steps.clear()
-        self._current = {}
+    def keep(self, arrivals_s: Mapping[str, float]) -> None:
+        """Keep a step. `arrivals_s`: when each parameter's gradient was complete, in seconds."""
+        self._steps.append(arrivals_s)
 
     def intervals(self) -> dict[str, float]:
         """Return the seconds before each gradient: the median over steps since the one before it.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from statistics import median
+from typing import Final
 
 from torch import Tensor, nn
 
+from ..device.clock import Mark, clock_of, settle
 from ..planning.layers import LayerProfile
 from .backward_profile import BackwardProfile
 from .compression import DEFAULT_MIN_ELEMENTS, can_be_sparse
+
+_START: Final = ""  # in place of a parameter: backward begins
 
 
 def measure_layers(
@@ -33,34 +36,36 @@ def measure_layers(
         time is from the start of backward.
     """
     profile = BackwardProfile()
-    started: list[float] = []
     forward: list[float] = []
     named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    clock = clock_of(tensor.device for _, tensor in named)
+    arrivals: dict[str, Mark] = {}
+
+    def arrive(name: str) -> None:
+        arrivals[name] = clock.mark()
+
     hooks = [
-        tensor.register_post_accumulate_grad_hook(
-            lambda _, name=name: profile.arrive(name, time.perf_counter())
-        )
+        tensor.register_post_accumulate_grad_hook(lambda _, name=name: arrive(name))
         for name, tensor in named
     ]
     try:
         for step in range(steps + 2):
-            begun_s = time.perf_counter()
+            arrivals.clear()
+            begun = clock.mark()
             loss = loss_of()
-            started.append(time.perf_counter())
-            profile.arrive("", started[-1])
+            arrivals[_START] = started = clock.mark()
             loss.backward()
-            profile.end_step()
+            settle(clock.mark())
             model.zero_grad()
-            if step == 1:
-                profile.clear()
             if step > 1:
-                forward.append(started[-1] - begun_s)
+                forward.append(started.seconds_after(begun))
+                profile.keep({name: at.seconds_after(started) for name, at in arrivals.items()})
     finally:
         for hook in hooks:
             hook.remove()
     tensors = dict(named)
     found = profile.intervals()
-    del found[""]
+    del found[_START]
     unused = {name: 0.0 for name in tensors if name not in found}
     layers = [
         LayerProfile(

@@ -52,17 +52,15 @@ def test_layers_come_in_the_order_of_backward_with_their_times() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_profile_takes_medians_and_forgets() -> None:
+def test_profile_takes_medians_of_the_newest_steps() -> None:
     profile = BackwardProfile()
-    for step, gap in enumerate([1.0, 100.0, 2.0]):
-        profile.arrive("b", 10.0 * step)
-        profile.arrive("a", 10.0 * step + gap)
-        profile.end_step()
-    profile.arrive("c", 99.0)
-    profile.drop_step()
-    assert list(profile.intervals().items()) == [("b", 0.0), ("a", 2.0)]
-    profile.clear()
     assert profile.intervals() == {}
+    for step, gap in enumerate([1.0, 100.0, 2.0]):
+        profile.keep({"a": 10.0 * step + gap, "b": 10.0 * step})
+    assert list(profile.intervals().items()) == [("b", 0.0), ("a", 2.0)]
+    for _ in range(11):
+        profile.keep({"a": 0.0, "b": 7.0})
+    assert list(profile.intervals().items()) == [("a", 0.0), ("b", 7.0)]
 
 
 def test_speed_of_this_rank_is_positive_and_plausible() -> None:
