@@ -5,6 +5,7 @@ Clipping residual + gradient would throw away what is pending, again in every st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -36,9 +37,9 @@ def clip_factor(
             norms.append(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))
     if not norms:
         return 1.0
-    norm = torch.linalg.vector_norm(torch.stack(norms)) / loss_scale
-    factor = float(max_norm / (norm + 1e-6))
-    return min(1.0, factor) if bool(torch.isfinite(norm)) else 0.0
+    # Read once: on a GPU each reading waits for the device
+    norm = float(torch.linalg.vector_norm(torch.stack(norms))) / loss_scale
+    return min(1.0, max_norm / (norm + 1e-6)) if math.isfinite(norm) else 0.0
 
 
 def clip_local(

@@ -140,15 +140,19 @@ def drain(handle: Handle | None) -> None:
             handle.wait()
 
 
-def gradient_norms(parameters: Sequence[ExchangedParameter], step: Step) -> list[float]:
-    """Return the norm of each local gradient, clipped and free of a loss scale; 0 without one."""
-    gradients = [parameter.gradient() for parameter in parameters]
-    return [
-        0.0
-        if gradient is None
-        else float(torch.linalg.vector_norm(gradient.float())) * step.clip / step.loss_scale
-        for gradient in gradients
+def gradient_norms(parameters: Sequence[ExchangedParameter], step: Step) -> Tensor:
+    """Return the norm of each local gradient, clipped and free of a loss scale; 0 without one.
+
+    Returns:
+        On the parameters' one device: a hook must not wait for it. [n], float64
+    """
+    norms = [
+        parameter.tensor.new_zeros((), dtype=torch.float32)
+        if (gradient := parameter.gradient()) is None
+        else torch.linalg.vector_norm(gradient.float())
+        for parameter in parameters
     ]
+    return torch.stack(norms).double() * step.clip / step.loss_scale
 
 
 def ring_allreduce_bytes(nbytes: int, num_ranks: int) -> int:

@@ -9,6 +9,7 @@ traffic that goes first; and parameters without a gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from ..comm.protocol import Communicator
 from .adaptive_plan import AdaptivePlan
@@ -18,6 +19,7 @@ from .exchange import Exchange, Step
 from .exchange_factory import ExchangeFactory
 from .gradient_kinds import GradientKinds, row_counts
 from .group_progress import GroupProgress
+from .loss_scaler import StepScale
 from .momentum import share_momentum
 from .options import ExchangeOptions
 from .outcome import Outcome, overflow_all, receive, refuse
@@ -65,6 +67,7 @@ class GradientExchange:
         if options.lags is not None:
             self.adaptive = AdaptivePlan(options.lags, starts_late=options.starts_late)
         self._hyperparameters = hyperparameters
+        self._loss_scale = StepScale(options.loss_scale)
         self._after_submission = after_submission
         self._frozen: list[ExchangedParameter] = []
         self._kinds = GradientKinds(sparse_as_dense=options.sparse_as_dense)
@@ -161,6 +164,7 @@ class GradientExchange:
         self._started.clear()
         self.arrivals.reset()
         self._progress.restart()
+        self._loss_scale.end_step()
 
     def _exchange_all(self, joined: bool) -> Outcome:
         if not self._agreed:
@@ -223,11 +227,8 @@ class GradientExchange:
             return  # by row: all ranks first learn how many rows there are
         exchange = self._progress.complete(parameter)
         if exchange is not None and self._starts_in_backward(exchange):
-            if self.adaptive is None:
+            with nullcontext() if self.adaptive is None else self.adaptive.measurements.paused():
                 self._start(exchange, self._step())
-            else:
-                with self.adaptive.measurements.paused():
-                    self._start(exchange, self._step())
 
     def _starts_in_backward(self, exchange: Exchange) -> bool:
         late = isinstance(exchange, SparseRowsExchange) or self.options.starts_late
@@ -248,9 +249,8 @@ class GradientExchange:
             self.comm, self.parameters, joined=joined, hyperparameters=numbers
         )
         by_row = [each for each in self.parameters if self._kinds.travels_by_row(each)]
-        if not all(
-            isinstance(self._progress.exchange_of(each), SparseRowsExchange) for each in by_row
-        ):
+        exchange_of = self._progress.exchange_of
+        if not all(isinstance(exchange_of(each), SparseRowsExchange) for each in by_row):
             self._divide()
         for parameter in by_row:
             exchange = self._progress.exchange_of(parameter)
@@ -261,11 +261,11 @@ class GradientExchange:
     def _step(self, clip: float = 1.0, joined: bool = False) -> Step:
         every = self.options.telemetry_every
         sampled = every > 0 and self.step_number % every == 0
-        return Step(self.step_number, clip, self.options.loss_scale(), joined, sampled)
+        return Step(self.step_number, clip, self._loss_scale.get(), joined, sampled)
 
     def _clip(self) -> float:
         limit = self.options.clip_limit(self.comm.size)
-        return clip_factor(self.parameters, limit, loss_scale=self.options.loss_scale())
+        return clip_factor(self.parameters, limit, loss_scale=self._loss_scale.get())
 
     def _adopt_unfrozen(self) -> None:
         """Take in parameters that were made trainable; every rank does so in the same step."""

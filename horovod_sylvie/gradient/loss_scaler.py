@@ -1,4 +1,4 @@
-"""A GradScaler that lets the exchange end before it unscales.
+"""A GradScaler that lets the exchange end before it unscales, and is asked for its scale once.
 
 `scaler.step` unscales the gradients of the optimizer that it is given, and looks for Inf in them.
 They must be those of all ranks by then, or ranks would skip steps alone.
@@ -8,7 +8,30 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
+
+
+class StepScale:
+    """The scale of a step's gradients, read once: on a GPU each reading waits for the device.
+
+    Args:
+        read: Reads the scale. A scaler changes it between steps only.
+    """
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = read
+        self._scale: float | None = None
+
+    def get(self) -> float:
+        """Return the scale of this step."""
+        if self._scale is None:
+            self._scale = self._read()
+        return self._scale
+
+    def end_step(self) -> None:
+        """Read it again when it is needed next."""
+        self._scale = None
 
 
 class SynchronizedUnscale:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +40,7 @@ import torch
 from torch import Tensor
 
 from ..comm.errors import CommunicationError
+from ..device.from_host import write_from_host
 from ..ops.checksum import checksum
 from ..ops.top_k import section_bytes
 
@@ -151,13 +152,35 @@ def seal(payload: Tensor, layout: PayloadLayout, header: Header, *, step: int, r
     _write(payload, _CHECKSUM_AT, struct.pack("<Q", checksum(payload)))
 
 
+def open_payloads(
+    payloads: Tensor, layout: PayloadLayout, *, step: int, group: str
+) -> Iterator[Header]:
+    """Check the payloads of all ranks one after the other, and yield what their headers say.
+
+    Headers are read once for all of them: on a GPU each reading waits for the device.
+
+    Args:
+        payloads: By rank; the checksum fields are zeroed. [P, layout.nbytes], uint8
+        layout: What each must be.
+        step: Optimizer step that they must be of.
+        group: Name of the group, for messages.
+
+    Raises:
+        PayloadError: If anything is wrong with one; none after it is looked at.
+    """
+    headers = payloads[:, :HEADER_BYTES].cpu()
+    for rank, (payload, header) in enumerate(zip(payloads, headers, strict=True)):
+        yield open_payload(payload, header, layout, step=step, rank=rank, group=group)
+
+
 def open_payload(
-    payload: Tensor, layout: PayloadLayout, *, step: int, rank: int, group: str
+    payload: Tensor, header: Tensor, layout: PayloadLayout, *, step: int, rank: int, group: str
 ) -> Header:
     """Check a payload from the wire, and return what its header says.
 
     Args:
         payload: What was received; the checksum field is zeroed. [layout.nbytes], uint8.
+        header: Its first bytes, on the host. [HEADER_BYTES], uint8
         layout: What it must be.
         step: Optimizer step that it must be of.
         rank: Rank that it must be from.
@@ -166,9 +189,9 @@ def open_payload(
     Raises:
         PayloadError: If anything is wrong with it. The text names the rank and what differs.
     """
-    raw = payload[:HEADER_BYTES].cpu().numpy().tobytes()
+    raw = header.numpy().tobytes()
     _, _, flags, _, _, _, _, num_nonfinite, expected, wrong = _HEADER.unpack(raw)
-    _write(payload, _CHECKSUM_AT, bytes(8))
+    payload[_CHECKSUM_AT : _CHECKSUM_AT + 8].zero_()
     found = checksum(payload)
     known = flags & (_NONFINITE | _EMPTY)
     fields = _fields(layout, known, step, rank, num_nonfinite, wrong, expected)
@@ -243,4 +266,4 @@ def _fields(
 
 def _write(payload: Tensor, offset: int, raw: bytes) -> None:
     source = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-    payload[offset : offset + len(raw)].copy_(source)
+    write_from_host(payload[offset : offset + len(raw)], source)

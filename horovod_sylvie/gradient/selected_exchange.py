@@ -53,7 +53,7 @@ class SelectedExchange(ABC):
         others: Parameters of the group that travel in another way.
 
     Attributes:
-        gradient_norms: Of a sampled step, by selected parameter.
+        gradient_norms: Of a sampled step, by selected parameter. [n], float64
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SelectedExchange(ABC):
         self.selected = selected
         self.feedback = feedback
         self.cost = ExchangeCost()
-        self.gradient_norms: list[float] = []
+        self.gradient_norms = torch.zeros(0, dtype=torch.float64)
         self._comm = comm
         self._policy = options.policy
         self._reduction = options.reduction

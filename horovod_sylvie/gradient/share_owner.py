@@ -15,7 +15,7 @@ from ..ops.top_k import section_bytes
 from .feedback import Feedback
 from .owner_residual import OwnerResidual
 from .parameter import ExchangedParameter
-from .payload import Header, PayloadError, open_payload, seal, wrong_payload
+from .payload import Header, PayloadError, open_payloads, seal, wrong_payload
 from .share_payload import SharesLayout
 
 
@@ -103,13 +103,12 @@ class ShareOwner:
     def _open(self, rows: Tensor, step: int) -> int | None:
         """Check all rows, and return the first rank whose row is wrong."""
         layout = self._layout.rows[self._rank]
-        for rank, row in enumerate(rows):
-            try:
-                header = open_payload(row, layout, step=step, rank=rank, group=self._group)
-            except PayloadError as error:
-                self.error = error
-                return rank
-            self.received.append(header)
+        try:
+            for header in open_payloads(rows, layout, step=step, group=self._group):
+                self.received.append(header)
+        except PayloadError as error:
+            self.error = error
+            return len(self.received)
         return None
 
     def _select(self, rows: Tensor) -> int:

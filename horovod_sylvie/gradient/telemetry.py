@@ -213,7 +213,7 @@ def sample_layers(
     for exchange in exchanges:
         if not isinstance(exchange, SelectedExchange):
             continue
-        sent = exchange.sent_norms()
+        sent, gradient_norms = exchange.sent_norms(), exchange.gradient_norms.tolist()
         for number, parameter in enumerate(exchange.selected):
             residual = exchange.feedback[number].residual
             pending = exchange.pending(number)
@@ -226,7 +226,7 @@ def sample_layers(
             samples[parameter.name] = LayerSample(
                 step=step,
                 density=density,
-                residual_ratio=own / max(exchange.gradient_norms[number], 1e-30),
+                residual_ratio=own / max(gradient_norms[number], 1e-30),
                 error=own**2 / max(whole, 1e-30),
                 delta=_delta(left, gradient.float() / scale, density),
             )

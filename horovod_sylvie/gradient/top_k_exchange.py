@@ -20,7 +20,7 @@ from ..planning.plan import num_selected
 from .exchange import ring_allgather_bytes
 from .feedback import Feedback
 from .parameter import ExchangedParameter
-from .payload import Header, PayloadLayout, make_layout, open_payload, seal
+from .payload import Header, PayloadLayout, make_layout, open_payloads, seal
 from .riders import Riders
 from .selected_exchange import SelectedExchange, SelectionOptions
 
@@ -73,10 +73,9 @@ class TopKExchange(SelectedExchange):
         """Wait, check every payload, and say whose gradients were not finite."""
         gathered = self._receive(missing="wait comes after start")
         self._gathered = gathered.view(self._comm.size, self._layout.nbytes)  # [P, B]
-        self._headers = [
-            open_payload(row, self._layout, step=self._step.number, rank=rank, group=self.name)
-            for rank, row in enumerate(self._gathered)
-        ]
+        step = self._step.number
+        opened = open_payloads(self._gathered, self._layout, step=step, group=self.name)
+        self._headers = list(opened)
         faults = self._faults(self._headers, "on rank")
         return faults + self._riders.receive(self._whole(self._gathered))
 

@@ -25,7 +25,7 @@ from ..ops.shares import add_shares
 from .feedback import Feedback
 from .owner_residual import OwnerResidual
 from .parameter import ExchangedParameter
-from .payload import Header, open_payload, seal, wrong_payload
+from .payload import Header, open_payloads, seal, wrong_payload
 from .selected_exchange import SelectedExchange, SelectionOptions
 from .share_owner import ShareOwner
 from .share_payload import SharesLayout, make_shares_layout
@@ -91,10 +91,8 @@ class TwoPhaseExchange(SelectedExchange):
         gathered = self._receive(missing="wait comes after proceed")
         self._gathered = gathered.view(self._comm.size, self._layout.nbytes)  # [P, B]
         step = self._step.number
-        self._headers = [
-            open_payload(row, self._layout.sums, step=step, rank=owner, group=self.name)
-            for owner, row in enumerate(self._gathered)
-        ]
+        opened = open_payloads(self._gathered, self._layout.sums, step=step, group=self.name)
+        self._headers = list(opened)
         self._raise_if_refused()
         faults = self._faults(self._owner.received, "on rank")
         return faults + self._faults(self._headers, "in the sum on rank")

@@ -113,20 +113,20 @@ class SynchronizedBatchNorm(nn.BatchNorm1d):
         count = rows.shape[0]
         mean = rows.sum(0) / max(count, 1)  # [F]
         spread = ((rows - mean) ** 2).sum(0)  # [F]
-        local = torch.cat([mean, spread, mean.new_tensor([float(count)])]).reshape(1, -1)
+        local = torch.cat([mean, spread, mean.new_full((1,), float(count))]).reshape(1, -1)
         name = f"sylvie.batch_norm.{self.layer}.forward"
         gathered = self.comm.allgather(local, name=name).wait()  # [P, 2 F + 1]
         means, spreads = gathered[:, : len(mean)], gathered[:, len(mean) : -1]
         counts = gathered[:, -1:]
-        total = counts.sum()
+        total = int(counts.sum())  # read once: on a GPU each reading waits for the device
         if total < 2:
             raise ValueError(
                 "SynchronizedBatchNorm: expected at least two rows over all ranks in training, "
-                f"got {int(total)}."
+                f"got {total}."
             )
         global_mean = (means * counts).sum(0) / total
         global_spread = (spreads + counts * (means - global_mean) ** 2).sum(0)
-        return global_mean, global_spread / total, int(total)
+        return global_mean, global_spread / total, total
 
     def _update_running(self, mean: Tensor, variance: Tensor, count: int) -> None:
         assert self.running_mean is not None

@@ -39,8 +39,9 @@ def sealed(header: Header | None = None) -> Tensor:
 
 
 def opened(payload: Tensor, layout: PayloadLayout | None = None, step: int = STEP) -> Header:
+    received, header = payload.clone(), payload[:HEADER_BYTES].clone()
     return open_payload(
-        payload.clone(), layout or layout_of(), step=step, rank=RANK, group="fc.weight"
+        received, header, layout or layout_of(), step=step, rank=RANK, group="fc.weight"
     )
 
 
