@@ -70,7 +70,7 @@ class Format(ABC):
 
         Args:
             messages: From `encode`; written.
-            header: [HEADER_BYTES], uint8
+            header: On the device of the messages, or on the host. [HEADER_BYTES], uint8
         """
 
     @abstractmethod
@@ -139,9 +139,9 @@ class CodecFormat(Format):
 
     def write_headers(self, messages: Tensor, header: Tensor) -> None:
         """See `Format.write_headers`."""
-        padded = header.new_zeros((header_rows(self.width), self.width))
+        padded = messages.new_zeros((header_rows(self.width), self.width))
         padded.view(-1)[:HEADER_BYTES] = header
-        messages[self._layout.send_header_slots] = padded.to(messages.device)
+        messages[self._layout.send_header_slots] = padded
 
     def read_headers(self, received: Tensor) -> Tensor:
         """See `Format.read_headers`."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -45,6 +45,7 @@ FLAG_STALE: Final = 2
 _FORMAT: Final = "<4sBBHIIdd"
 _FLAGS_OFFSET: Final = 5
 _NORMS_OFFSET: Final = 16
+_BEYOND_ALL_BOUNDS: Final = 1e300
 
 
 def header_rows(row_bytes: int) -> int:
@@ -67,7 +68,7 @@ class Header:
         codec: The format's identifier.
         topic: CRC-32 of what both ends must agree on; see `topic_of`.
         step: Exchanges made before under the same name.
-        flags: `FLAG_STALE` or 0; `mark_nonfinite` sets the other.
+        flags: `FLAG_NONFINITE` and `FLAG_STALE`, or 0.
         change: Squared norm of the change of the rows since the epoch before.
         norm: Squared norm of the rows.
     """
@@ -94,21 +95,37 @@ class Header:
         )
         return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
 
+    def as_sent(self, raw: Tensor) -> Header:
+        """Return this header with what `write_outcome` wrote into its bytes.
 
-def mark_nonfinite(header: Tensor, nonfinite: Tensor) -> Tensor:
-    """Say in a header, where that is so, that rows hold Inf or NaN.
+        Args:
+            raw: On the host. [HEADER_BYTES], uint8
+        """
+        _, _, flags, _, _, _, change, norm = struct.unpack(_FORMAT, raw.numpy().tobytes())
+        return replace(self, flags=flags, change=change, norm=norm)
+
+
+def write_outcome(header: Tensor, nonfinite: Tensor, norms: Tensor | None) -> None:
+    """Write into a header what encoding has found; nothing is read from the rows' device for it.
 
     Args:
-        header: From `Header.to_tensor`.
-        nonfinite: Whether they do; nobody waits for it. No dimensions, bool
-
-    Returns:
-        The header, on the device of `nonfinite`. [HEADER_BYTES], uint8
+        header: From `Header.to_tensor`, moved to the rows' device; written. [HEADER_BYTES], uint8
+        nonfinite: Whether a row cannot be represented. On the rows' device, [], bool
+        norms: Squared norms of the rows' change and of the rows, [2], float64; None where drift is
+            not measured. Where they are not finite, full precision passes such rows on: they are
+            written as a drift beyond all bounds, and never as old rows.
     """
-    marked = header.to(nonfinite.device, non_blocking=True, copy=True)
-    marked[_FLAGS_OFFSET] |= nonfinite.to(torch.uint8) * FLAG_NONFINITE
-    marked[_NORMS_OFFSET:].masked_fill_(nonfinite, 0)
-    return marked
+    if norms is not None:
+        is_finite = torch.isfinite(norms.sum())
+        told = torch.stack(
+            [
+                torch.where(is_finite, norms[0], _BEYOND_ALL_BOUNDS),
+                torch.where(is_finite, norms[1], 1.0),
+            ]
+        )
+        told.masked_fill_(nonfinite, 0.0)
+        header[_NORMS_OFFSET:] = told.view(torch.uint8)
+    header[_FLAGS_OFFSET].bitwise_or_(nonfinite.to(torch.uint8) * FLAG_NONFINITE)
 
 
 @dataclass(frozen=True)
@@ -156,7 +173,8 @@ def check_headers(received: Tensor, own: Header, peers: list[int], name: str) ->
         ValueError: A header is not what was expected; the text names the peer and the field.
     """
     flat = received.cpu()
-    difference = torch.bitwise_xor(flat, own.to_tensor())[:, :_NORMS_OFFSET]
+    expected = replace(own, flags=own.flags & ~FLAG_NONFINITE)
+    difference = torch.bitwise_xor(flat, expected.to_tensor())[:, :_NORMS_OFFSET]
     is_nonfinite = difference[:, _FLAGS_OFFSET] == FLAG_NONFINITE
     difference[is_nonfinite, _FLAGS_OFFSET] = 0
     norms = flat[:, _NORMS_OFFSET:].flatten().clone().view(torch.float64).view(-1, 2)  # [Q, 2]
@@ -164,7 +182,7 @@ def check_headers(received: Tensor, own: Header, peers: list[int], name: str) ->
     wrong = torch.nonzero(is_wrong).flatten().tolist()
     if wrong:
         raise ValueError(
-            f"'{name}': {_complaint(flat[wrong[0]].numpy().tobytes(), own)} from rank "
+            f"'{name}': {_complaint(flat[wrong[0]].numpy().tobytes(), expected)} from rank "
             f"{peers[wrong[0]]}. The ranks run different programs, options or partitions, or the "
             "message was damaged."
         )

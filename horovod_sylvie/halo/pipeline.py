@@ -152,7 +152,7 @@ class Pipeline:
         kept = self._take(key, out)
         drift = math.nan if kept is None else kept.drift
         is_stale = kept is not None and self._staleness.allows(self._clock.epoch, drift)
-        norms = (0.0, 0.0)
+        norms = None
         if self._staleness.measures_drift:
             norms = self.drifts.measure(rows, route, f"{slot}.{direction}")
         transfer = self._sender.encode(

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
-from dataclasses import replace
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
+from ..device.from_host import moved_from_host
 from .codec import FullPrecision
 from .format import Format
-from .message import FLAG_STALE, Header, check_headers, header_rows, mark_nonfinite, topic_of
+from .message import (
+    FLAG_NONFINITE,
+    FLAG_STALE,
+    Header,
+    check_headers,
+    header_rows,
+    topic_of,
+    write_outcome,
+)
 from .plan import HaloPlan, Route
 from .traffic import Direction, TrafficLedger
 
 logger = logging.getLogger(__name__)
-
-_BEYOND_ALL_BOUNDS: Final = 1e300
 
 
 class Transfer:
@@ -33,8 +37,8 @@ class Transfer:
         comm: The communicator.
         format_: How rows stand in the messages.
         messages: What is sent, headers included.
-        header: What is in the headers, but that rows are not finite.
-        nonfinite: Whether they are not. No dimensions, bool
+        header: What is in the headers, but for what the rows themselves tell.
+        written: All that is in them, on the messages' device. [HEADER_BYTES], uint8
         name: The operation's name.
     """
 
@@ -44,14 +48,14 @@ class Transfer:
         format_: Format,
         messages: Tensor,
         header: Header,
-        nonfinite: Tensor,
+        written: Tensor,
         name: str,
     ) -> None:
         self._comm = comm
         self._format = format_
         self._messages: Tensor | None = messages
         self._header = header
-        self._nonfinite = nonfinite
+        self._written = written
         self._name = name
         self._handle: Handle | None = None
 
@@ -82,9 +86,11 @@ class Transfer:
         assert self._handle is not None, "it was submitted"
         received = self._handle.wait()
         peers = [peer for peer in range(self._comm.size) if peer != self._comm.rank]
-        said = check_headers(self._format.read_headers(received), self._header, peers, self._name)
-        own = [self._comm.rank] if self._nonfinite else []
-        bad = sorted(said.nonfinite + own)
+        # The only bytes that the host reads, all at once
+        headers = torch.cat([self._written[None], self._format.read_headers(received)]).cpu()
+        own = self._header.as_sent(headers[0])
+        said = check_headers(headers[1:], own, peers, self._name)
+        bad = sorted(said.nonfinite + [self._comm.rank] * bool(own.flags & FLAG_NONFINITE))
         if bad:
             raise FloatingPointError(
                 f"rank {self._comm.rank}: '{self._name}': the rows of rank "
@@ -127,7 +133,7 @@ class Sender:
         layer: str,
         direction: Direction,
         is_stale: bool = False,
-        norms: tuple[float, float] = (0.0, 0.0),
+        norms: Tensor | None = None,
         suffix: str = "",
     ) -> Transfer:
         """Encode the rows of one exchange; nothing is submitted yet.
@@ -139,7 +145,8 @@ class Sender:
             layer: Name of the layer.
             direction: Under which the bytes are counted.
             is_stale: Whether this rank computes with the rows of the epoch before.
-            norms: Squared norms of the rows' change and of the rows, where drift is measured.
+            norms: Squared norms of the rows' change and of the rows, [2], float64; None where
+                drift is not measured.
             suffix: Tells operations of one layer and direction apart.
 
         Returns:
@@ -154,14 +161,12 @@ class Sender:
             topic_of(self._plan.digest, name, format_.description),
             step,
             FLAG_STALE * is_stale,
-            *norms,
         )
-        if not math.isfinite(sum(norms)):  # full precision passes such rows on: never as old ones
-            header = replace(header, change=_BEYOND_ALL_BOUNDS, norm=1.0)
-        # On the device, which nobody waits for here: backward goes on while rows are encoded
-        format_.write_headers(messages, mark_nonfinite(header.to_tensor(), nonfinite))
+        written = moved_from_host(header.to_tensor(), messages.device)
+        write_outcome(written, nonfinite, norms)
+        format_.write_headers(messages, written)
         self._count(route, layer, direction, rows, messages.numel())
-        return Transfer(self._comm, format_, messages, header, nonfinite, name)
+        return Transfer(self._comm, format_, messages, header, written, name)
 
     def _key(self, name: str, step: int) -> int:
         text = f"{self._seed}|{self._comm.rank}|{name}|{step}".encode()
@@ -193,7 +198,7 @@ class DriftMeter:
     def __init__(self) -> None:
         self.rows: dict[str, Tensor] = {}
 
-    def measure(self, rows: Tensor, route: Route, name: str) -> tuple[float, float]:
+    def measure(self, rows: Tensor, route: Route, name: str) -> Tensor:
         """Return squared norms of the change since the last call, and of the rows; keep the rows.
 
         Args:
@@ -202,7 +207,8 @@ class DriftMeter:
             name: Layer and direction.
 
         Returns:
-            Change and norm. Where there is nothing to compare with, the change is the norm.
+            Change and norm, on the rows' device: the host does not wait for them. Where there is
+            nothing to compare with, the change is the norm. [2], float64
         """
         if route.unique_rows is None:
             picked = rows.detach().clone()
@@ -212,11 +218,12 @@ class DriftMeter:
         self.rows[name] = picked
         norm = _squared_norm(picked)
         if before is None or (before.shape, before.dtype) != (picked.shape, picked.dtype):
-            return norm, norm
-        return _squared_norm(torch.sub(picked, before, out=before)), norm
+            return torch.stack([norm, norm])
+        return torch.stack([_squared_norm(torch.sub(picked, before, out=before)), norm])
 
 
-def _squared_norm(rows: Tensor) -> float:
+def _squared_norm(rows: Tensor) -> Tensor:
     # Squares of half-precision rows leave their range; single precision is enough for a bound
     dtype = torch.promote_types(rows.dtype, torch.float32)
-    return float(torch.linalg.vector_norm(rows, dtype=dtype)) ** 2
+    norm: Tensor = torch.linalg.vector_norm(rows, dtype=dtype)
+    return norm.double().square()

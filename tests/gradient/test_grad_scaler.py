@@ -249,3 +249,17 @@ def test_overflow_of_a_sparse_gradient_leaves_it_sparse(set_to_none: bool) -> No
     assert_all_equal(results)
     assert bool(results[0].isfinite().all())
     torch.testing.assert_close(results[0][3], torch.full((2,), 1 - 0.2))
+
+
+def test_scale_is_read_once_a_step() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        model, scaler = make_model(), make_scaler()
+        optimizer = wrap(model, comm, scaler=scaler, compression=top_k())
+        read, get_scale = [], scaler.get_scale
+        scaler.get_scale = lambda: read.append(get_scale()) or read[-1]
+        for step in range(3):
+            read.clear()
+            scaled_step(model, optimizer, scaler, step, comm.rank)
+            assert read == [SCALE], step
+
+    on_ranks(2, body)

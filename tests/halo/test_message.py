@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from horovod_sylvie.halo.message import (
+    FLAG_NONFINITE,
     FLAG_STALE,
     HEADER_BYTES,
     Header,
     Received,
     check_headers,
     header_rows,
-    mark_nonfinite,
     topic_of,
+    write_outcome,
 )
 
 HEADER = Header(codec=0x0201, topic=0xDEADBEEF, step=7, change=1.0, norm=4.0)
@@ -57,11 +58,39 @@ def test_header_bytes_are_the_table() -> None:
     written = HEADER.to_tensor()
     assert (tuple(written.shape), written.dtype) == ((32,), torch.uint8)
     assert bytes(written.tolist()) == RAW
-    stale = replace(HEADER, flags=FLAG_STALE).to_tensor()
-    assert bytes(stale.tolist()) == RAW[:5] + b"\x02" + RAW[6:]
-    marked = mark_nonfinite(stale, torch.tensor(True))
-    assert bytes(marked.tolist()) == RAW[:5] + b"\x03" + RAW[6:16] + bytes(16)
-    assert torch.equal(mark_nonfinite(stale, torch.tensor(False)), stale)
+    flagged = replace(HEADER, flags=FLAG_NONFINITE | FLAG_STALE)
+    assert bytes(flagged.to_tensor().tolist()) == RAW[:5] + b"\x03" + RAW[6:]
+
+
+BARE = replace(HEADER, change=0.0, norm=0.0, flags=FLAG_STALE)
+
+
+@pytest.mark.parametrize("nonfinite", [False, True])
+@pytest.mark.parametrize(
+    ("norms", "told"),
+    [
+        (None, (0.0, 0.0)),
+        ((1.5, 0.1), (1.5, 0.1)),
+        ((0.0, 0.0), (0.0, 0.0)),
+        ((math.inf, 1.0), (1e300, 1.0)),
+        ((math.nan, 1.0), (1e300, 1.0)),
+        ((1.0, math.nan), (1e300, 1.0)),
+        ((1e308, 1e308), (1e300, 1.0)),  # whose sum is too large
+    ],
+)
+def test_outcome_of_encoding_is_written_where_the_header_is(
+    norms: tuple[float, float] | None, told: tuple[float, float], nonfinite: bool
+) -> None:
+    written = BARE.to_tensor()
+    write_outcome(
+        written, torch.tensor(nonfinite), None if norms is None else torch.tensor(norms, dtype=torch.float64)
+    )
+    change, norm = (0.0, 0.0) if nonfinite else told
+    expected = replace(
+        BARE, flags=FLAG_STALE | FLAG_NONFINITE * nonfinite, change=change, norm=norm
+    )
+    assert torch.equal(written, expected.to_tensor())
+    assert BARE.as_sent(written) == expected
 
 
 def test_header_step_wraps_at_32_bits() -> None:
@@ -106,6 +135,10 @@ def test_norms_that_no_sender_writes_raise(change: float, norm: float) -> None:
 def test_peers_whose_rows_are_nonfinite_are_returned() -> None:
     flagged = RAW[:5] + b"\x01" + RAW[6:]
     assert check([flagged, RAW, flagged]).nonfinite == [1, 3]
+
+
+def test_own_flag_is_not_expected_of_peers() -> None:
+    assert check([RAW], replace(HEADER, flags=FLAG_NONFINITE)).nonfinite == []
 
 
 def test_ranks_that_do_not_agree_on_old_rows_raise() -> None:
