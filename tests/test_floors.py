@@ -143,6 +143,20 @@ def test_doors_are_used_by_their_folders_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_streams_of_a_gpu_are_the_device_s_and_the_kernels_business() -> None:
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if folder_of(name_of(path)) not in {"device", "ops"}
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "cuda"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "torch"
+    ]
+    assert not wrong, f"these use torch.cuda: {wrong}"
+
+
 def test_face_is_imported_by_no_module() -> None:
     wrong = [name_of(path) for path in MODULES if "horovod_sylvie" in set(imports_of(path))]
     assert not wrong, f"these import horovod_sylvie/__init__.py: {wrong}"
