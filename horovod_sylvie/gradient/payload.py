@@ -2,24 +2,25 @@
 
 Little-endian. All payloads of a group have one size, so that Horovod's response cache hits.
 
-====== ===== =====================================================================
-offset bytes meaning
-====== ===== =====================================================================
-0      4     "HVSG"
-4      2     version, 1
-6      2     flags: bit 0 a gradient was not finite, bit 1 empty (nothing is sent)
-8      8     plan hash: what the ranks must agree on (names, sizes, K, dtypes)
-16     8     optimizer step
-24     8     bytes of the payload
-32     4     rank of the sender
-36     4     number of gradient elements that were not finite, at most 2**32 - 1
-40     8     checksum of the payload with this field zero (`ops.checksum`)
-48     8     zero
-56     4     one more than the rank whose payload the sender could not use; 0 if there is none
-60     4     zero
-64     ...   sections, one after another (`ops.top_k`), each a multiple of 8 bytes
-...    4 W   float32: gradients that travel whole, one after another
-====== ===== =====================================================================
+| offset | bytes | meaning                                                                       |
+|--------|-------|-------------------------------------------------------------------------------|
+| 0      | 4     | magic, `HVSG`                                                                 |
+| 4      | 2     | version, 1                                                                    |
+| 6      | 2     | flags: bit 0 a gradient was not finite, bit 1 empty (nothing is sent)         |
+| 8      | 8     | plan hash: what ranks must agree on; see below                                |
+| 16     | 8     | optimizer step                                                                |
+| 24     | 8     | bytes of the payload                                                          |
+| 32     | 4     | rank of the sender                                                            |
+| 36     | 4     | number of gradient elements that were not finite, at most 2^32 - 1            |
+| 40     | 8     | checksum of the payload with this field zero (`ops.checksum`)                 |
+| 48     | 8     | zero                                                                          |
+| 56     | 4     | one more than the rank whose payload the sender could not use; 0: none        |
+| 60     | 4     | zero                                                                          |
+| 64     |       | sections, one after another (`ops.top_k_section`), each a multiple of 8 bytes |
+| behind | 4 W   | float32: gradients that travel whole, one after another                       |
+
+The plan hash is of names, shapes, memory orders, K, dtypes, options, and the plan of `lags`. Field
+56 is the two-phase exchange's, where it names the rank whose row its owner could not use.
 
 nbytes = 64 + sum of sections + 4 W, padded with zeros to a multiple of 512: gathered payloads are
 then aligned, which Horovod copies faster. With bfloat16 values a section is 4 K + 4 ceil(D / 65536)

@@ -5,20 +5,18 @@ twin (`reference.py`). No ranks and no state: who gets which row is the caller's
 
 Wire format of one row of F features, little-endian, L = 2**bits - 1:
 
-====== ==================== ======================================================================
-offset bytes                meaning
-====== ==================== ======================================================================
-0      2                    lo, bf16
-2      2                    range, bf16, >= 0; with its sign bit set, the row is one literal value
-4      ceil(F * bits / 8)   codes: column c in bits [c * bits, (c + 1) * bits) counted from bit 0
-                            of byte 0; the unused bits of the last byte are zero
-====== ==================== ======================================================================
+| offset | bytes              | meaning                                                            |
+|--------|--------------------|--------------------------------------------------------------------|
+| 0      | 2                  | lo, bf16                                                           |
+| 2      | 2                  | range, bf16, >= 0; with its sign bit set, the row is one literal   |
+| 4      | ceil(F * bits / 8) | codes, `bits` of each column, from bit 0 of byte 0 upwards         |
 
-nbytes = 4 + ceil(F * bits / 8). Column c decodes to lo + code * (range / L). A row whose elements
-are all equal is literal, and exact: lo holds the upper 16 bits of the fp32 pattern of its first
-element, range the lower 15 and the sign bit, bit 0 of the first code byte bit 15, and the other
-code bits are zero. A row that has an Inf or a NaN, or a spread that bf16 cannot hold, is lo = 0,
-range = 0x7FC0, codes zero; it is counted, and decodes to NaN.
+nbytes = 4 + ceil(F * bits / 8); unused bits of the last byte are zero. Column c has bits c * bits
+to (c + 1) * bits, and decodes to lo + code * (range / L). A row whose elements are all equal is
+literal, and exact: lo holds the upper 16 bits of the fp32 pattern of its first element, range the
+lower 15 and the sign bit, bit 0 of the first code byte bit 15, and the other code bits are zero. A
+row that has an Inf or a NaN, or a spread that bf16 cannot hold, is lo = 0, range = 0x7FC0, codes
+zero; it is counted, and decodes to NaN.
 
 The codes: "minmax" is unbiased stochastic rounding between the row's minimum and maximum (Zhang
 et al., Boosting Distributed Full-graph GNN Training with Asynchronous One-bit Communication,

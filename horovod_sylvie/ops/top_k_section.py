@@ -2,17 +2,15 @@
 
 D elements of which exactly K are selected, in NB = ceil(D / 65536) blocks, little-endian:
 
-=================== ======= ======================================================================
-offset              bytes   meaning
-=================== ======= ======================================================================
-0                   4 * NB  uint32: how many elements of each block of 65536 are selected
-4 * NB              2 * K   uint16: number of an element inside its block, strictly ascending
-                            inside a block, blocks in order
-4 * NB + 2 * K,     V * K   values in the same order: V = 4 (float32) or 2 (bfloat16) bytes each
-a multiple of 4
-=================== ======= ======================================================================
+| offset         | bytes  | meaning                                                             |
+|----------------|--------|---------------------------------------------------------------------|
+| 0              | 4 * NB | uint32: how many elements of each block of 65536 are selected       |
+| 4 * NB         | 2 * K  | uint16: number of an element inside its block                       |
+| 4 * NB + 2 * K | V * K  | values in the same order; the offset is rounded up to 4             |
 
-nbytes = the multiple of 8 that follows. What lies between is zero. Values are finite.
+V = 4 (float32) or 2 (bfloat16) bytes a value. Numbers are strictly ascending inside a block, and
+blocks are in order. nbytes = the multiple of 8 that follows. What lies between is zero. Values are
+finite.
 """
 
 from __future__ import annotations
