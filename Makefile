@@ -1,4 +1,4 @@
-# make env | demo | test | lint | format | clean | help
+# make env | demo | test | lint | format | docs | clean | help
 #
 # Everything runs in .venv, which each target builds first if it is missing or stale. Stamps in
 # .venv say what was finished, so that a step that failed is done again.
@@ -22,7 +22,7 @@ ifeq ($(PY_ID),)
 $(error PYTHON=$(PYTHON) does not run. Install Python 3.10 or newer, or name one: make PYTHON=python3.11)
 endif
 
-.PHONY: help env demo test lint format clean
+.PHONY: help env demo test lint format docs clean
 
 help:
 	@echo "make env     build .venv: torch, this package with its extras, Horovod"
@@ -30,6 +30,7 @@ help:
 	@echo "make test    run the tests               (PYTEST_ARGS='-k halo')"
 	@echo "make lint    ruff, mypy --strict, clang-format"
 	@echo "make format  let ruff and clang-format rewrite the sources"
+	@echo "make docs    build the documentation into build/site, and fail on broken links"
 	@echo "make clean   remove .venv, builds and caches; kept Horovod wheels stay"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  HVS_WHEEL_DIR=(where Horovod's wheels are kept)"
 
@@ -46,7 +47,7 @@ env: .venv/.package-$(TORCH_ID) .venv/.horovod-$(TORCH_ID)
 
 .venv/.torch-$(TORCH_ID): .venv/.python-$(PY_ID)
 	@echo "env: installing $(TORCH)"
-	@rm -f .venv/.torch-* .venv/.package-* .venv/.horovod-*
+	@rm -f .venv/.torch-* .venv/.package-* .venv/.horovod-* .venv/.docs-*
 	@$(PIP) $(TORCH)
 	@touch $@
 
@@ -59,6 +60,12 @@ env: .venv/.package-$(TORCH_ID) .venv/.horovod-$(TORCH_ID)
 .venv/.horovod-$(TORCH_ID): .venv/.torch-$(TORCH_ID) | .venv/.package-$(TORCH_ID)
 	@echo "env: installing Horovod"
 	@$(BIN)/python -m horovod_sylvie install-horovod
+	@touch $@
+
+# Without Horovod, which no page needs. The package is there, so pip adds what the extra asks for.
+.venv/.docs-$(TORCH_ID): .venv/.package-$(TORCH_ID)
+	@echo "env: installing the extra docs"
+	@$(PIP) 'horovod_sylvie[docs]'
 	@touch $@
 
 demo: env
@@ -84,6 +91,11 @@ format: env
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/clang-format -i $(CXX_FILES)
+
+docs: .venv/.docs-$(TORCH_ID)
+	@echo "docs: mkdocs build --strict"
+	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --strict
+	@echo "docs: build/site/index.html"
 
 clean:
 	@echo "clean: removing .venv, builds and caches"

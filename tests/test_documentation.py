@@ -1,16 +1,26 @@
-"""Links between the documents lead somewhere: to a file that exists, and to a heading in it."""
+"""The documents fit what they are about: links, names, commands, code, and the site's pages."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
+import runpy
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+import horovod_sylvie as hvs
+from horovod_sylvie.__main__ import COMMANDS
+from tests.documents import DOCUMENTS, PAGES, ROOT, blocks_of
+
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+every_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
 
 
 def prose_of(text: str) -> str:
@@ -43,7 +53,7 @@ def broken_links(document: Path) -> Iterator[str]:
             yield f"{link}: no such heading"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@every_document
 def test_relative_links_of_a_document_lead_somewhere(document: Path) -> None:
     broken = list(broken_links(document))
     assert not broken, f"{document.relative_to(ROOT)}: " + "; ".join(broken)
@@ -61,3 +71,135 @@ def test_broken_links_of_a_known_document_are_found(tmp_path: Path) -> None:
         "#thrice: no such heading",
         "a.md#twice-2: no such heading",
     ]
+
+
+def test_navigation_of_the_site_lists_every_page_once() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    listed = re.findall(r": ([\w/-]+\.md)$", navigation, flags=re.MULTILINE)
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES]
+    assert sorted(listed) == sorted(pages), "mkdocs.yml, below nav:"
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    text = "".join(page.read_text() for page in DOCUMENTS)
+    pictures = [path.name for path in (ROOT / "docs" / "images").iterdir()]
+    assert pictures
+    assert not [name for name in pictures if f"images/{name})" not in text]
+
+
+def test_links_that_leave_the_site_become_paths_on_it() -> None:
+    change = runpy.run_path(str(ROOT / "docs" / "site_hooks.py"))["on_page_markdown"]
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/halo.md"))
+    assert change(
+        "[a](../gradients.md#x) [b/c.py](../../b/c.py) [d](halo.md) [e](https://e/)", page=page
+    ) == ("[a](../gradients.md#x) `b/c.py` [d](halo.md) [e](https://e/)")
+
+
+def documented_names() -> list[str]:
+    """Return the names whose docstrings the reference shows."""
+    text = "".join(page.read_text() for page in PAGES if page.parent.name == "reference")
+    return re.findall(r"^::: horovod_sylvie\.(\S+)$", text, flags=re.MULTILINE)
+
+
+def test_reference_has_every_public_name_once() -> None:
+    names = documented_names()
+    assert len(names) == len(set(names))
+    assert set(hvs.__all__) - {"__version__"} == {name for name in names if "." not in name}
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_docstrings_that_a_page_shows_are_there(document: Path) -> None:
+    for name in re.findall(r"^::: (\S+)$", document.read_text(), flags=re.MULTILINE):
+        module, _, attribute = name.rpartition(".")
+        found = getattr(importlib.import_module(module), attribute, None)
+        found = importlib.import_module(name) if found is None else found
+        assert found.__doc__, name
+
+
+@every_document
+def test_names_of_the_package_in_a_document_exist(document: Path) -> None:
+    text = document.read_text()
+    names = set(re.findall(r"\bhvs\.(\w+)", text))
+    assert not names - set(hvs.__all__)
+    policies = set(re.findall(r"\bhvs\.Compression\.(\w+)", text))
+    assert not {name for name in policies if not hasattr(hvs.Compression, name)}
+
+
+@every_document
+def test_python_in_a_document_compiles(document: Path) -> None:
+    for number, block in enumerate(blocks_of(document)):
+        if block.language == "python":
+            compile(block.text, f"{document.name}, block {number}", "exec")
+
+
+def commands_of(document: Path) -> Iterator[list[str]]:
+    """Yield the commands of a document's shell blocks, as words."""
+    for block in blocks_of(document):
+        if block.language == "sh":
+            for line in block.text.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words:
+                    yield words
+
+
+def complaint(words: list[str], programs: set[str]) -> str:
+    """Say what is wrong with a command that is ours, or nothing."""
+    if words[0] == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+        wrong = [word for word in words[1:] if "=" not in word and word not in targets]
+        return f"no such target: {wrong}" if wrong else ""
+    if "python" not in words:
+        return ""
+    program, *arguments = words[words.index("python") + 1 :]
+    if program == "-m":
+        return module_complaint(*arguments)
+    if program in programs:
+        return ""
+    if not (ROOT / program).is_file():
+        return f"no such file: {program}"
+    source = "".join(path.read_text() for path in (ROOT / program).parent.glob("*.py"))
+    options = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    unknown = [option for option in options if f'"{option}"' not in source]
+    return f"no such option: {unknown}" if unknown else ""
+
+
+def module_complaint(module: str, command: str = "", *arguments: str) -> str:
+    """Say what is wrong with `python -m horovod_sylvie COMMAND ...`, or nothing."""
+    if module != "horovod_sylvie":
+        return ""
+    if command not in COMMANDS:
+        return f"no such command: {command}"
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    name = command.replace("-", "_")
+    importlib.import_module(f"horovod_sylvie.commands.{name}").add_arguments(parser)
+    try:
+        parser.parse_args(arguments)
+    except (argparse.ArgumentError, SystemExit) as error:
+        return f"{command}: {error}"
+    return ""
+
+
+@every_document
+def test_commands_in_a_document_are_accepted(document: Path) -> None:
+    programs = {block.title for page in PAGES for block in blocks_of(page) if block.title}
+    wrong = {" ".join(words): complaint(words, programs) for words in commands_of(document)}
+    assert not {command: text for command, text in wrong.items() if text}
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("make tea", "no such target: ['tea']"),
+        ("python examples/none.py", "no such file: examples/none.py"),
+        ("python examples/demo.py --ranks 2 --tea", "no such option: ['--tea']"),
+        ("python -m horovod_sylvie brew", "no such command: brew"),
+        ("python -m horovod_sylvie partition a b", "partition: "),
+        ("horovodrun -np 2 python -m horovod_sylvie plan m:f --rate 1gbit", ""),
+        ("A=1 python -m pytest --nonsense", ""),
+        ("pip install nothing", ""),
+    ],
+)
+def test_rule_for_commands_on_a_known_one_decides_right(command: str, text: str) -> None:
+    found = complaint(shlex.split(command), set())
+    assert found.startswith(text)
+    assert bool(found) == bool(text)
