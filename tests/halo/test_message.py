@@ -83,7 +83,9 @@ def test_outcome_of_encoding_is_written_where_the_header_is(
 ) -> None:
     written = BARE.to_tensor()
     write_outcome(
-        written, torch.tensor(nonfinite), None if norms is None else torch.tensor(norms, dtype=torch.float64)
+        written,
+        torch.tensor(nonfinite),
+        None if norms is None else torch.tensor(norms, dtype=torch.float64),
     )
     change, norm = (0.0, 0.0) if nonfinite else told
     expected = replace(
