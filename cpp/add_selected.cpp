@@ -15,11 +15,6 @@ namespace {
 
 #include "section_reader.inl"
 
-struct RankSection {
-  const uint8_t* bytes;
-  std::vector<int64_t> begins;  // of each block
-};
-
 // What is left of a rank's elements in a block.
 struct Cursor {
   const uint8_t* index;
@@ -78,12 +73,11 @@ void add_block(const SectionLayout& layout,
 template <ValueType kType>
 void add_blocks(const SectionLayout& layout,
                 const AddArguments& arguments,
-                const std::vector<RankSection>& sections,
                 const TopKKernels& kernels,
                 int64_t begin,
                 int64_t end) {
   std::vector<Cursor> cursors;
-  for (const RankSection& section : sections) {
+  for (const RankSection& section : arguments.ranks) {
     cursors.push_back({section.bytes + layout.index_begin,
                        section.bytes + layout.values_begin,
                        section.begins[static_cast<size_t>(begin)], 0});
@@ -97,7 +91,8 @@ void add_blocks(const SectionLayout& layout,
   }
   for (int64_t block = begin; block < end; ++block) {
     for (size_t rank = 0; rank < cursors.size(); ++rank) {
-      cursors[rank].end = sections[rank].begins[static_cast<size_t>(block) + 1];
+      cursors[rank].end =
+          arguments.ranks[rank].begins[static_cast<size_t>(block) + 1];
     }
     add_block<kType>(layout, arguments, kernels, streams, block, cursors,
                      scratch);
@@ -107,24 +102,10 @@ void add_blocks(const SectionLayout& layout,
 
 }  // namespace
 
-AddResult add_selected(const SectionLayout& layout,
-                       const AddArguments& arguments,
-                       int num_threads,
-                       InstructionSet instruction_set) {
-  std::vector<RankSection> sections;
-  for (int64_t rank = 0; rank < arguments.num_ranks; ++rank) {
-    if (arguments.is_skipped[rank]) {
-      continue;
-    }
-    RankSection section = {
-        arguments.payloads + rank * arguments.row_bytes + arguments.offset, {}};
-    const SectionProblem problem =
-        check_section(layout, section.bytes, section.begins);
-    if (problem != SectionProblem::kNone) {
-      return {rank, problem};
-    }
-    sections.push_back(std::move(section));
-  }
+void add_selected(const SectionLayout& layout,
+                  const AddArguments& arguments,
+                  int num_threads,
+                  InstructionSet instruction_set) {
   const TopKKernels& kernels = top_k_kernels(instruction_set);
   const auto add = layout.type == ValueType::kFloat32
                        ? add_blocks<ValueType::kFloat32>
@@ -133,9 +114,8 @@ AddResult add_selected(const SectionLayout& layout,
                num_pieces(layout.num_blocks, kBlockElements, num_threads),
                [&](int, int64_t begin, int64_t end) {
                  const DefaultFloatEnvironment environment;
-                 add(layout, arguments, sections, kernels, begin, end);
+                 add(layout, arguments, kernels, begin, end);
                });
-  return {};
 }
 
 }  // namespace hvs::cpu

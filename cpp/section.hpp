@@ -11,10 +11,10 @@
 // The whole is padded to a multiple of 8; all padding is zero.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "float_bits.hpp"
+#include "host_device.hpp"
 
 namespace hvs {
 
@@ -36,7 +36,9 @@ struct SectionLayout {
   int64_t nbytes;
 
   // For 1 <= k <= num_elements <= kMaxElements.
-  SectionLayout(int64_t elements, int64_t selected, ValueType kind)
+  HVS_HOST_DEVICE SectionLayout(int64_t elements,
+                                int64_t selected,
+                                ValueType kind)
       : num_elements(elements),
         k(selected),
         type(kind),
@@ -48,12 +50,14 @@ struct SectionLayout {
         nbytes((values_end + 7) / 8 * 8) {}
 };
 
-inline int64_t block_size(const SectionLayout& layout, int64_t block) {
-  return std::min(kBlockElements, layout.num_elements - block * kBlockElements);
+HVS_HOST_DEVICE inline int64_t block_size(const SectionLayout& layout,
+                                          int64_t block) {
+  const int64_t rest = layout.num_elements - block * kBlockElements;
+  return rest < kBlockElements ? rest : kBlockElements;
 }
 
 // To nearest, ties to even; but a finite value stays finite.
-inline uint16_t bf16_value(float value) {
+HVS_HOST_DEVICE inline uint16_t bf16_value(float value) {
   const uint16_t rounded = bf16_nearest(value);
   return static_cast<uint16_t>(rounded - ((rounded & 0x7FFFu) == 0x7F80u));
 }

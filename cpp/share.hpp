@@ -2,8 +2,9 @@
 // turn, so that every owner has a share of every part of it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "host_device.hpp"
 
 namespace hvs {
 
@@ -19,15 +20,16 @@ struct Share {
 };
 
 // Of a parameter of so many; 0 where it has fewer chunks than shares.
-inline int64_t share_elements(int64_t num_elements, const Share& share) {
+HVS_HOST_DEVICE inline int64_t share_elements(int64_t num_elements,
+                                              const Share& share) {
   const int64_t turn = share.num_shares * kChunkElements;
   const int64_t rest = num_elements % turn - share.number * kChunkElements;
-  return num_elements / turn * kChunkElements +
-         std::clamp<int64_t>(rest, 0, kChunkElements);
+  const int64_t last = rest < kChunkElements ? rest : kChunkElements;
+  return num_elements / turn * kChunkElements + (last < 0 ? 0 : last);
 }
 
 // Where an element of a share is in the parameter.
-inline int64_t place_of(int64_t element, const Share& share) {
+HVS_HOST_DEVICE inline int64_t place_of(int64_t element, const Share& share) {
   const int64_t chunk = element / kChunkElements;
   return element +
          (chunk * (share.num_shares - 1) + share.number) * kChunkElements;

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "add_selected.hpp"
 #include "binding_arguments.hpp"
-#include "check_section.hpp"
-#include "checksum.hpp"
+#include "cuda_select_top_k.hpp"
+#include "device_arguments.hpp"
 #include "instruction_set.hpp"
 #include "section.hpp"
 #include "select_top_k.hpp"
+#include "selection.hpp"
 #include "share.hpp"
 
 namespace hvs {
@@ -21,158 +21,155 @@ namespace {
 
 namespace py = pybind11;
 
-using cpu::ElementType;
 using cpu::InstructionSet;
 
 constexpr const char* kDoor = "top_k";
 
-void check_range(const char* argument,
-                 int64_t value,
-                 int64_t lowest,
-                 int64_t highest) {
-  check_range_argument(kDoor, argument, value, lowest, highest);
+// What is selected from one array: for each share that is not empty, which are
+// the first ones.
+struct ShareSelections {
+  std::vector<Selection> each;
+  uint64_t rows;
+  int64_t row_bytes;
+  int64_t offset;
+};
+
+void check_k(int64_t k, int64_t size) {
+  check_range_argument(kDoor, "ks", k, size == 0 ? 0 : 1, size);
 }
 
-void check_size(const char* argument, int64_t size, int64_t expected) {
-  check_size_argument(kDoor, argument, size, expected);
-}
-
-SectionLayout to_layout(int64_t num_elements,
-                        int64_t k,
-                        const std::string& value_dtype) {
-  check_range("num_elements", num_elements, 1, kMaxElements);
-  check_range("k", k, 1, num_elements);
-  return SectionLayout(num_elements, k,
-                       to_value_type(kDoor, "value_dtype", value_dtype));
-}
-
-py::tuple select_top_k(uint64_t grad,
-                       const std::string& dtype,
-                       uint64_t residual,
-                       int64_t num_elements,
-                       int64_t k,
-                       double scale,
-                       const std::string& value_dtype,
-                       uint32_t hint,
-                       uint64_t accumulated,
-                       uint64_t section,
-                       int64_t section_bytes,
-                       int num_threads,
-                       const std::optional<std::string>& instruction_set) {
-  const SectionLayout layout = to_layout(num_elements, k, value_dtype);
-  check_size("section_bytes", section_bytes, layout.nbytes);
-  const cpu::SelectArguments arguments = {
-      to_pointer<const void*>(grad),
-      to_element_type(kDoor, "dtype", dtype),
-      to_pointer<const float*>(residual),
-      static_cast<float>(scale),
-      hint,
-      to_pointer<float*>(accumulated),
-      to_pointer<uint8_t*>(section)};
-  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
-  cpu::SelectResult result;
-  {
-    const py::gil_scoped_release release;
-    result = cpu::select_top_k(layout, arguments, num_threads, chosen);
+ShareSelections make_selections(uint64_t grad,
+                                const std::string& dtype,
+                                uint64_t residual,
+                                int64_t num_elements,
+                                const std::vector<int64_t>& ks,
+                                double scale,
+                                const std::string& value_dtype,
+                                const std::vector<uint32_t>& hints,
+                                uint64_t accumulated,
+                                uint64_t rows,
+                                int64_t rows_bytes,
+                                int64_t offset) {
+  check_range_argument(kDoor, "num_elements", num_elements, 1, kMaxElements);
+  const int64_t num_shares = static_cast<int64_t>(ks.size());
+  check_range_argument(kDoor, "len(ks)", num_shares, 1, kMaxElements);
+  check_size_argument(kDoor, "len(hints)", static_cast<int64_t>(hints.size()),
+                      num_shares);
+  const int64_t row_bytes = rows_bytes / num_shares;
+  check_size_argument(kDoor, "rows_bytes", rows_bytes, num_shares * row_bytes);
+  check_range_argument(kDoor, "offset", offset, 0, row_bytes);
+  const ValueType type = to_value_type(kDoor, "value_dtype", value_dtype);
+  ShareSelections made = {{}, rows, row_bytes, offset};
+  cpu::SelectArguments arguments = {to_pointer<const void*>(grad),
+                                    to_element_type(kDoor, "dtype", dtype),
+                                    to_pointer<const float*>(residual),
+                                    static_cast<float>(scale),
+                                    0,
+                                    to_pointer<float*>(accumulated),
+                                    nullptr};
+  for (size_t number = 0; number < ks.size(); ++number) {
+    const int64_t row = static_cast<int64_t>(number);
+    arguments.share = {num_shares, row};
+    arguments.hint = hints[number];
+    arguments.section = to_pointer<uint8_t*>(rows) + row * row_bytes + offset;
+    const int64_t size = share_elements(num_elements, arguments.share);
+    check_k(ks[number], size);
+    if (size != 0) {
+      const SectionLayout layout(size, ks[number], type);
+      check_range_argument(kDoor, "offset", offset, 0,
+                           row_bytes - layout.nbytes);
+      made.each.push_back({layout, arguments});
+    }
   }
-  return py::make_tuple(result.threshold, result.num_nonfinite);
+  return made;
 }
 
-py::tuple add_selected(uint64_t payloads,
-                       int64_t payload_bytes,
-                       int64_t num_ranks,
-                       int64_t offset,
-                       int64_t num_elements,
-                       int64_t k,
-                       const std::string& value_dtype,
-                       double scale,
-                       uint64_t out,
-                       const std::string& dtype,
-                       const std::vector<int64_t>& skip,
-                       int num_threads,
-                       const std::optional<std::string>& instruction_set) {
-  const SectionLayout layout = to_layout(num_elements, k, value_dtype);
-  check_range("num_ranks", num_ranks, 1, payload_bytes);
-  const int64_t row_bytes = payload_bytes / num_ranks;
-  check_size("payload_bytes", payload_bytes, num_ranks * row_bytes);
-  check_range("offset", offset, 0, row_bytes - layout.nbytes);
-  const std::vector<uint8_t> is_skipped = to_skip_flags(kDoor, skip, num_ranks);
-  const cpu::AddArguments arguments = {to_pointer<const uint8_t*>(payloads),
-                                       num_ranks,
-                                       row_bytes,
-                                       offset,
-                                       is_skipped.data(),
-                                       static_cast<float>(scale),
-                                       to_pointer<void*>(out),
-                                       to_element_type(kDoor, "dtype", dtype)};
-  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
-  cpu::AddResult result;
-  {
-    const py::gil_scoped_release release;
-    result = cpu::add_selected(layout, arguments, num_threads, chosen);
+std::vector<Selection> flatten(
+    const std::vector<const ShareSelections*>& selections) {
+  std::vector<Selection> flat;
+  for (const ShareSelections* each : selections) {
+    flat.insert(flat.end(), each->each.begin(), each->each.end());
   }
-  return py::make_tuple(result.corrupt_rank, static_cast<int>(result.problem));
+  return flat;
 }
 
-template <cpu::SectionProblem (
-    *kFunction)(const SectionLayout&, const uint8_t*, const Share&, float*)>
-int change_selected(uint64_t section,
-                    int64_t section_bytes,
-                    int64_t num_elements,
-                    int64_t k,
-                    const std::string& value_dtype,
-                    uint64_t tensor) {
-  const SectionLayout layout = to_layout(num_elements, k, value_dtype);
-  check_size("section_bytes", section_bytes, layout.nbytes);
-  const py::gil_scoped_release release;
-  return static_cast<int>(kFunction(layout, to_pointer<const uint8_t*>(section),
-                                    Share{}, to_pointer<float*>(tensor)));
+int64_t select_workspace_bytes(
+    const std::vector<const ShareSelections*>& selections) {
+  if constexpr (kBuiltWithCuda) {
+    return cuda::select_workspace_bytes(flatten(selections));
+  } else {
+    return 0;
+  }
 }
 
-uint64_t checksum(uint64_t data,
-                  int64_t nbytes,
+void select_here(const std::vector<Selection>& selections,
+                 int64_t* report,
+                 int num_threads,
+                 InstructionSet instruction_set) {
+  for (const Selection& selection : selections) {
+    const cpu::SelectResult result = cpu::select_top_k(
+        selection.layout, selection.arguments, num_threads, instruction_set);
+    *report++ = result.threshold;
+    *report++ = result.num_nonfinite;
+  }
+}
+
+void select_on_device(const std::vector<const ShareSelections*>& selections,
+                      int64_t* report,
+                      const DeviceArguments& device) {
+  if constexpr (kBuiltWithCuda) {
+    for (const ShareSelections* each : selections) {
+      check_rows_alignment(kDoor, each->rows, each->row_bytes, each->offset);
+    }
+    const std::vector<Selection> flat = flatten(selections);
+    check_workspace(kDoor, device, cuda::select_workspace_bytes(flat));
+    const py::gil_scoped_release release;
+    cuda::select_top_k(flat, report, device.workspace_address(),
+                       device.stream_address());
+  }
+}
+
+void select_top_k(const std::vector<const ShareSelections*>& selections,
+                  uint64_t report,
+                  int64_t report_bytes,
                   int num_threads,
-                  const std::optional<std::string>& instruction_set) {
-  if (nbytes < 0 || nbytes % 8 != 0) {
-    refuse_argument(kDoor, "nbytes", "a multiple of 8", std::to_string(nbytes));
-  }
+                  const std::optional<std::string>& instruction_set,
+                  std::optional<uint64_t> stream,
+                  uint64_t workspace,
+                  int64_t workspace_bytes) {
+  const std::vector<Selection> flat = flatten(selections);
+  const int64_t num_rows = static_cast<int64_t>(flat.size());
+  check_range_argument(kDoor, "len(selections)", num_rows, 1, INT32_MAX);
+  check_size_argument(kDoor, "report_bytes", report_bytes, 16 * num_rows);
   const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
-  const py::gil_scoped_release release;
-  return cpu::checksum(to_pointer<const uint8_t*>(data), nbytes / 8,
-                       num_threads, chosen);
+  const DeviceArguments device = {stream, workspace, workspace_bytes};
+  if (is_on_device(kDoor, device)) {
+    select_on_device(selections, to_pointer<int64_t*>(report), device);
+  } else {
+    const py::gil_scoped_release release;
+    select_here(flat, to_pointer<int64_t*>(report), num_threads, chosen);
+  }
 }
 
 }  // namespace
 
 void register_top_k(py::module_& module) {
-  module.def("select_top_k", &select_top_k, py::kw_only(), py::arg("grad"),
-             py::arg("dtype"), py::arg("residual"), py::arg("num_elements"),
-             py::arg("k"), py::arg("scale"), py::arg("value_dtype"),
-             py::arg("hint"), py::arg("accumulated"), py::arg("section"),
-             py::arg("section_bytes"), py::arg("num_threads"),
-             py::arg("instruction_set") = py::none(),
-             "Add a gradient and select the largest sums; see _native.pyi.");
-  module.def("add_selected", &add_selected, py::kw_only(), py::arg("payloads"),
-             py::arg("payload_bytes"), py::arg("num_ranks"), py::arg("offset"),
-             py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
-             py::arg("scale"), py::arg("out"), py::arg("dtype"),
-             py::arg("skip"), py::arg("num_threads"),
-             py::arg("instruction_set") = py::none(),
-             "Sum the selected elements of all ranks; see _native.pyi.");
-  module.def("restore_selected", &change_selected<cpu::restore_selected>,
-             py::kw_only(), py::arg("section"), py::arg("section_bytes"),
-             py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
-             py::arg("residual"),
-             "Add a section's values to an array; see _native.pyi.");
-  module.def("clear_selected", &change_selected<cpu::clear_selected>,
-             py::kw_only(), py::arg("section"), py::arg("section_bytes"),
-             py::arg("num_elements"), py::arg("k"), py::arg("value_dtype"),
-             py::arg("tensor"),
-             "Zero the elements that a section selects; see _native.pyi.");
-  module.def("checksum", &checksum, py::kw_only(), py::arg("data"),
-             py::arg("nbytes"), py::arg("num_threads"),
-             py::arg("instruction_set") = py::none(),
-             "Sum up the words of an array; see _native.pyi.");
+  // Local, as the tests load two builds of this module
+  py::class_<ShareSelections>(module, "Selection", py::module_local())
+      .def(py::init(&make_selections), py::kw_only(), py::arg("grad"),
+           py::arg("dtype"), py::arg("residual"), py::arg("num_elements"),
+           py::arg("ks"), py::arg("scale"), py::arg("value_dtype"),
+           py::arg("hints"), py::arg("accumulated"), py::arg("rows"),
+           py::arg("rows_bytes"), py::arg("offset"));
+  module.def("select_workspace_bytes", &select_workspace_bytes,
+             py::arg("selections"),
+             "Say how much memory selecting on a device needs.");
+  module.def("select_top_k", &select_top_k, py::arg("selections"),
+             py::kw_only(), py::arg("report"), py::arg("report_bytes"),
+             py::arg("num_threads"), py::arg("instruction_set") = py::none(),
+             py::arg("stream") = py::none(), py::arg("workspace") = 0,
+             py::arg("workspace_bytes") = 0,
+             "Add gradients and select the largest sums; see _native.pyi.");
 }
 
 }  // namespace hvs

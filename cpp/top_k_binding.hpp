@@ -4,11 +4,10 @@
 
 namespace hvs {
 
-// Adds `select_top_k`, `add_selected`, `restore_selected`, `clear_selected` and
-// `checksum` to the module, as declared and described in
-// horovod_sylvie/_native.pyi. Arrays come as addresses with their sizes; sizes
-// are checked here, the bytes of sections in the kernels, addresses cannot be.
-// The GIL is released while a kernel runs.
+// Adds `Selection`, `select_top_k` and `select_workspace_bytes` to the module,
+// as declared and described in horovod_sylvie/_native.pyi. Arrays come as
+// addresses with their sizes; sizes are checked here, addresses cannot be. The
+// GIL is released while a kernel runs.
 void register_top_k(pybind11::module_& module);
 
 }  // namespace hvs

@@ -54,119 +54,111 @@ def unpack_rows(
     instruction_set: str | None = None,
 ) -> None: ...
 
-# `grad` may be 0, `accumulated` may be `residual`, "value_dtype" is "float32" or "bfloat16" and
-# `hint` in [0, 2**32). Returns the bits of the smallest selected magnitude, the next call's hint,
-# and how many sums were not finite.
+# What is selected from an array of `num_elements`: from all of it, or, with more than one of `ks`,
+# from each of as many shares. Their sections start at byte `offset` of as many rows; an empty share
+# has a k of 0 and no section. `grad` may be 0, `accumulated` may be `residual`, "value_dtype" is
+# "float32" or "bfloat16" and `hints` are in [0, 2**32). On a GPU rows, their length and the offset
+# are multiples of 8.
+class Selection:
+    def __init__(
+        self,
+        *,
+        grad: int,
+        dtype: str,
+        residual: int,
+        num_elements: int,
+        ks: list[int],
+        scale: float,
+        value_dtype: str,
+        hints: list[int],
+        accumulated: int,
+        rows: int,
+        rows_bytes: int,
+        offset: int,
+    ) -> None: ...
+
+# The sections of a parameter of `num_elements`, one at byte `offset` of each row, and an array of
+# its elements. With a `num_shares` of 1 every section is of the whole, with the same k; else it is
+# the number of rows, and each is of a share. Rows in `skip` are not read.
+class Sections:
+    def __init__(
+        self,
+        *,
+        rows: int,
+        rows_bytes: int,
+        offset: int,
+        num_elements: int,
+        ks: list[int],
+        num_shares: int,
+        value_dtype: str,
+        skip: list[int],
+        array: int,
+        dtype: str,
+    ) -> None: ...
+
+# The calls below run on the CPU, or in a stream of the current GPU, for which they do not wait;
+# then all arrays are the GPU's, and they need a workspace there, of so many bytes at a multiple of
+# 16. What they meet they note in "report", [n, 2] int64 of the same device. A RuntimeError has
+# CUDA's reason.
+def select_workspace_bytes(selections: list[Selection]) -> int: ...
+def sections_workspace_bytes(sections: list[Sections]) -> int: ...
+
+# Reports of each share that is not empty the bits of the smallest selected magnitude, the next
+# call's hint, and how many sums were not finite.
 def select_top_k(
+    selections: list[Selection],
     *,
-    grad: int,
-    dtype: str,
-    residual: int,
-    num_elements: int,
-    k: int,
-    scale: float,
-    value_dtype: str,
-    hint: int,
-    accumulated: int,
-    section: int,
-    section_bytes: int,
+    report: int,
+    report_bytes: int,
     num_threads: int,
+    stream: int | None = None,
+    workspace: int = 0,
+    workspace_bytes: int = 0,
     instruction_set: str | None = None,
-) -> tuple[int, int]: ...
+) -> None: ...
 
-# Returns the first rank, none of those in `skip`, whose section is corrupt, or -1, and what is
-# wrong with it: 0 nothing, 1 the counts, 2 the indices, 3 a value. Nothing is written then.
+# Report of each parameter the first row, none of those in `skip`, whose section is corrupt, or -1,
+# and what is wrong with it: 0 nothing, 1 the counts, 2 the indices, 3 a value. Where anything is,
+# nothing is written.
 def add_selected(
+    sections: list[Sections],
     *,
-    payloads: int,
-    payload_bytes: int,
-    num_ranks: int,
-    offset: int,
-    num_elements: int,
-    k: int,
-    value_dtype: str,
     scale: float,
-    out: int,
-    dtype: str,
-    skip: list[int],
+    report: int,
+    report_bytes: int,
     num_threads: int,
+    stream: int | None = None,
+    workspace: int = 0,
+    workspace_bytes: int = 0,
     instruction_set: str | None = None,
-) -> tuple[int, int]: ...
-
-# Both return what is wrong with the section, as above.
-def restore_selected(
-    *,
-    section: int,
-    section_bytes: int,
-    num_elements: int,
-    k: int,
-    value_dtype: str,
-    residual: int,
-) -> int: ...
+) -> None: ...
 def clear_selected(
+    sections: list[Sections],
     *,
-    section: int,
-    section_bytes: int,
-    num_elements: int,
-    k: int,
-    value_dtype: str,
-    tensor: int,
-) -> int: ...
+    report: int,
+    report_bytes: int,
+    stream: int | None = None,
+    workspace: int = 0,
+    workspace_bytes: int = 0,
+) -> None: ...
+def restore_selected(
+    sections: list[Sections],
+    *,
+    report: int,
+    report_bytes: int,
+    stream: int | None = None,
+    workspace: int = 0,
+    workspace_bytes: int = 0,
+) -> None: ...
 
-# All shares of a parameter of `num_elements`, one for each of `ks`; their sections start at byte
-# `offset` of as many rows. An empty share has a k of 0 and no section. Returns the thresholds and
-# how many sums were not finite, as select_top_k() does.
-def select_shares(
-    *,
-    grad: int,
-    dtype: str,
-    residual: int,
-    num_elements: int,
-    ks: list[int],
-    scale: float,
-    value_dtype: str,
-    hints: list[int],
-    accumulated: int,
-    rows: int,
-    rows_bytes: int,
-    offset: int,
-    num_threads: int,
-    instruction_set: str | None = None,
-) -> tuple[list[int], int]: ...
-
-# Both return the first share, none of those in `skip`, whose section is corrupt, or -1, and what
-# is wrong with it, as add_selected() does. Nothing is written then.
-def add_shares(
-    *,
-    rows: int,
-    rows_bytes: int,
-    offset: int,
-    num_elements: int,
-    ks: list[int],
-    value_dtype: str,
-    scale: float,
-    out: int,
-    dtype: str,
-    skip: list[int],
-    num_threads: int,
-    instruction_set: str | None = None,
-) -> tuple[int, int]: ...
-def clear_shares(
-    *,
-    rows: int,
-    rows_bytes: int,
-    offset: int,
-    num_elements: int,
-    ks: list[int],
-    value_dtype: str,
-    tensor: int,
-) -> tuple[int, int]: ...
-
-# In [0, 2**64).
+# Writes the sum of each row, modulo 2**64, into "sums", [num_rows] uint64.
 def checksum(
     *,
-    data: int,
-    nbytes: int,
+    rows: int,
+    rows_bytes: int,
+    num_rows: int,
+    sums: int,
     num_threads: int,
+    stream: int | None = None,
     instruction_set: str | None = None,
-) -> int: ...
+) -> None: ...

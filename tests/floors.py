@@ -62,6 +62,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.named_parameters",
         "gradient.options",
         "gradient.arrivals",
+        "gradient.payload_layout",
         "gradient.payload",
         "gradient.status",
         "gradient.share_payload",

@@ -12,14 +12,13 @@ Shapes: D elements of the parameter, K selected, P shares, B bytes of a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ..ops.shares import SharesReport, clear_shares, select_shares
-from ..ops.top_k import SelectReport, clear_selected, select_top_k
+from ..ops.top_k_many import Selection, ShareSections, SharesReport, clear_many
 
 
 class Feedback:
@@ -38,13 +37,12 @@ class Feedback:
     def __init__(self, num_elements: int, device: torch.device, *, momentum: float | None) -> None:
         self.residual = torch.zeros(num_elements, device=device)
         self.velocity = None if momentum is None else torch.zeros_like(self.residual)
-        self.hint = 0
-        self._share_hints: tuple[int, ...] = ()
+        self._hints: tuple[int, ...] = ()
         self._momentum = momentum
         self._accumulated = torch.zeros_like(self.residual)
         self._next_velocity = None if momentum is None else torch.zeros_like(self.residual)
-        # Clears a tensor where the elements are that were selected
-        self._clear: Callable[..., None] | None = None
+        # Of an array, what was selected from it
+        self._sent: Callable[[Tensor], ShareSections] | None = None
         self._flushed_velocity: Tensor | None = None
         self.last_rate: float | None = None
 
@@ -58,40 +56,7 @@ class Feedback:
             self.residual.mul_(self.last_rate / rate)
         self.last_rate = rate if rate > 0 else self.last_rate
 
-    def select(
-        self, gradient: Tensor | None, *, k: int, scale: float, section: Tensor, dtype: torch.dtype
-    ) -> SelectReport:
-        """Add a gradient, and move the K largest elements into a section of a payload.
-
-        Args:
-            gradient: The local gradient, or None. [D]
-            k: K.
-            scale: What the gradient is multiplied by.
-            section: Written. `section_bytes(D, K, dtype)` bytes.
-            dtype: How values travel.
-        """
-        gradient, scale = self._accelerate(gradient, scale)
-        report = select_top_k(
-            gradient,
-            self.residual,
-            k=k,
-            scale=scale,
-            value_dtype=dtype,
-            hint=self.hint,
-            accumulated=self._accumulated,
-            section=section,
-        )
-        self.hint = report.threshold_bits
-        self._clear = partial(
-            clear_selected,
-            section,
-            num_elements=self.residual.numel(),
-            k=k,
-            value_dtype=dtype,
-        )
-        return report
-
-    def select_shares(
+    def prepare(
         self,
         gradient: Tensor | None,
         *,
@@ -100,34 +65,38 @@ class Feedback:
         rows: Tensor,
         offset: int,
         dtype: torch.dtype,
-    ) -> SharesReport:
-        """Add a gradient, and move the largest elements of each owner's share into its row.
+    ) -> Selection:
+        """Say how a gradient is added, and the largest elements move into each owner's row.
+
+        Whoever selects tells `remember`. A row with one share is a payload's.
 
         Args:
             gradient: The local gradient, or None. [D]
             ks: K of each share; 0 of an empty one. P entries
             scale: What the gradient is multiplied by.
-            rows: Their sections are written. [P, B], uint8
+            rows: Their sections will be written. [P, B], uint8
             offset: Where they start in each row.
             dtype: How values travel.
         """
         gradient, scale = self._accelerate(gradient, scale)
-        if len(self._share_hints) != len(ks):
-            self._share_hints = (self.hint,) * len(ks)
-        report = select_shares(
+        if len(self._hints) != len(ks):
+            self._hints = (max(self._hints, default=0),) * len(ks)
+        self._sent = partial(ShareSections, rows, offset, ks, dtype)
+        return Selection(
             gradient,
             self.residual,
-            ks=ks,
-            scale=scale,
-            value_dtype=dtype,
-            hints=self._share_hints,
-            accumulated=self._accumulated,
-            rows=rows,
-            offset=offset,
+            ks,
+            scale,
+            dtype,
+            self._hints,
+            self._accumulated,
+            rows,
+            offset,
         )
-        self._share_hints = report.threshold_bits
-        self._clear = partial(clear_shares, rows, offset=offset, ks=ks, value_dtype=dtype)
-        return report
+
+    def remember(self, report: SharesReport) -> None:
+        """Keep what makes the next selection fast."""
+        self._hints = report.hints
 
     def _accelerate(self, gradient: Tensor | None, scale: float) -> tuple[Tensor | None, float]:
         """Return what is selected from, and its scale: m u + g with momentum correction.
@@ -148,17 +117,22 @@ class Feedback:
 
     def commit(self) -> None:
         """Accept that the selected elements were sent."""
-        if self._clear is None:
-            return
-        clear, self._clear = self._clear, None
+        commit_all([self])
+
+    def _swap(self) -> ShareSections | None:
+        """Make what the step leaves what counts; return what of it must still be cleared."""
+        if self._sent is None:
+            return None
+        sent, self._sent = self._sent, None
         self.residual, self._accumulated = self._accumulated, self.residual
-        if self.velocity is not None and self._next_velocity is not None:
-            self.velocity, self._next_velocity = self._next_velocity, self.velocity
-            clear(tensor=self.velocity)
+        if self.velocity is None or self._next_velocity is None:
+            return None
+        self.velocity, self._next_velocity = self._next_velocity, self.velocity
+        return sent(self.velocity)
 
     def revert(self) -> None:
         """Forget the selection: nothing was sent."""
-        self._clear = None
+        self._sent = None
 
     def whole(self, gradient: Tensor, scale: float) -> Tensor:
         """Return all that is pending, with a gradient added; see `flush`. [D], float32."""
@@ -174,3 +148,10 @@ class Feedback:
         if self.velocity is not None and self._flushed_velocity is not None:
             self.velocity.copy_(self._flushed_velocity)
         self._flushed_velocity = None
+
+
+def commit_all(feedback: Iterable[Feedback]) -> None:
+    """Accept that the selected elements of all of them were sent."""
+    to_clear = [sent for sent in (each._swap() for each in feedback) if sent is not None]
+    if to_clear:
+        clear_many(to_clear)

@@ -9,10 +9,13 @@ Shapes: D elements of the parameter, S elements of the share, K selected.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ..ops.shares import share_elements, share_places
+from ..ops.top_k_many import Selection, SharesReport
 from .feedback import Feedback
 from .parameter import ExchangedParameter
 
@@ -45,20 +48,31 @@ class OwnerResidual:
         """What was not sent. [S], float32."""
         return self._sums.residual
 
-    def select(self, total: Tensor, *, k: int, section: Tensor, dtype: torch.dtype) -> int:
-        """Add the ranks' sum, and move the K largest elements into a section.
+    def prepare(
+        self,
+        total: Tensor,
+        *,
+        ks: Sequence[int],
+        scale: float,
+        rows: Tensor,
+        offset: int,
+        dtype: torch.dtype,
+    ) -> Selection:
+        """Say how the ranks' sum is added, and the K largest elements move into a payload.
 
         Args:
             total: What all ranks sent of the share, summed. [S], float32
-            k: K.
-            section: Written. `section_bytes(S, K, dtype)` bytes.
+            ks: K, alone.
+            scale: What the sum is multiplied by.
+            rows: The payload, whose section will be written. [1, B], uint8
+            offset: Where that starts.
             dtype: How values travel.
-
-        Returns:
-            How many sums were not finite.
         """
-        report = self._sums.select(total, k=k, scale=1.0, section=section, dtype=dtype)
-        return report.num_nonfinite
+        return self._sums.prepare(total, ks=ks, scale=scale, rows=rows, offset=offset, dtype=dtype)
+
+    def remember(self, report: SharesReport) -> None:
+        """Keep what makes the next selection fast."""
+        self._sums.remember(report)
 
     def follow_rate(self, rate: float) -> None:
         """Keep it in learning-rate units, as `Feedback.follow_rate`."""

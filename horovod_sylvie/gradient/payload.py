@@ -31,26 +31,25 @@ Shapes: P ranks, D elements of a parameter, K selected, W elements that travel w
 
 from __future__ import annotations
 
-import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..comm.errors import CommunicationError
 from ..device.from_host import write_from_host
-from ..ops.checksum import checksum
-from ..ops.top_k import section_bytes
+from ..ops.checksum import checksum_rows
+from .payload_layout import HEADER_BYTES, VERSION, PayloadLayout
 
-HEADER_BYTES: Final = 64
-_ALIGNMENT: Final = 512
 _MAGIC: Final = b"HVSG"
-_VERSION: Final = 1
 _HEADER: Final = struct.Struct("<4sHHQQQIIQ8xI4x")
+_FLAGS_AT: Final = 6
+_COUNT_AT: Final = 36
 _CHECKSUM_AT: Final = 40
+_MAX_COUNT: Final = 2**32 - 1
 _NONFINITE: Final = 1
 _EMPTY: Final = 2
 
@@ -60,85 +59,35 @@ class PayloadError(CommunicationError):
 
 
 @dataclass(frozen=True)
-class PayloadLayout:
-    """Where the sections of a group's payload are; the same on every rank.
-
-    Attributes:
-        num_elements: D of each parameter.
-        num_selected: K of each parameter.
-        offsets: First byte of each section.
-        whole_begin: First byte of what travels whole.
-        num_whole: W.
-        nbytes: Bytes of the payload.
-        plan_hash: 64 bits of everything that ranks must agree on.
-    """
-
-    num_elements: tuple[int, ...]
-    num_selected: tuple[int, ...]
-    value_dtype: torch.dtype
-    offsets: tuple[int, ...]
-    whole_begin: int
-    num_whole: int
-    nbytes: int
-    plan_hash: int
-
-
-@dataclass(frozen=True)
 class Header:
     """What a rank says about its payload.
 
     Attributes:
-        num_nonfinite: Elements of its gradients that were not finite.
+        num_nonfinite: Elements of its gradients that were not finite. Where it is sent, it may be
+            a tensor on the payload's device, [], int64, that nobody has waited for.
         empty: Whether it sends nothing.
         wrong_rank: A rank whose payload was wrong, so that nothing is sent; mostly None.
     """
 
-    num_nonfinite: int = 0
+    num_nonfinite: int | Tensor = 0
     empty: bool = False
     wrong_rank: int | None = None
 
 
-def make_layout(
-    num_elements: Sequence[int],
-    num_selected: Sequence[int],
-    value_dtype: torch.dtype,
-    *,
-    num_whole: int = 0,
-    description: str,
-) -> PayloadLayout:
-    """Lay out a group's payload.
+class ReceivedPayload(NamedTuple):
+    """What decides whether a payload from the wire is used.
 
-    Args:
-        num_elements: D of each parameter.
-        num_selected: K of each parameter.
-        value_dtype: torch.bfloat16 or torch.float32.
-        num_whole: Number of elements that travel whole, W.
-        description: What else ranks must agree on; it enters the plan hash.
+    Attributes:
+        raw: Its header.
+        found: Its checksum, as it should say in the header.
     """
-    offsets = []
-    end = HEADER_BYTES
-    for elements, selected in zip(num_elements, num_selected, strict=True):
-        offsets.append(end)
-        end += section_bytes(elements, selected, value_dtype)
-    plan = (
-        f"{_VERSION} {list(num_elements)} {list(num_selected)} {value_dtype} {num_whole} "
-        f"{description}"
-    )
-    digest = hashlib.sha256(plan.encode()).digest()
-    return PayloadLayout(
-        num_elements=tuple(num_elements),
-        num_selected=tuple(num_selected),
-        value_dtype=value_dtype,
-        offsets=tuple(offsets),
-        whole_begin=end,
-        num_whole=num_whole,
-        nbytes=-(-(end + 4 * num_whole) // _ALIGNMENT) * _ALIGNMENT,
-        plan_hash=int.from_bytes(digest[:8], "little"),
-    )
+
+    raw: bytes
+    found: int
 
 
 def seal(payload: Tensor, layout: PayloadLayout, header: Header, *, step: int, rank: int) -> None:
-    """Write the header of a payload whose sections are written.
+    """Write the header of a payload whose sections are written; see `seal_rows`.
 
     Args:
         payload: Written. [layout.nbytes], uint8.
@@ -147,41 +96,53 @@ def seal(payload: Tensor, layout: PayloadLayout, header: Header, *, step: int, r
         step: Optimizer step.
         rank: This rank.
     """
-    flags = (_NONFINITE if header.num_nonfinite else 0) | (_EMPTY if header.empty else 0)
-    wrong = 0 if header.wrong_rank is None else header.wrong_rank + 1
-    _write(payload, 0, _fields(layout, flags, step, rank, header.num_nonfinite, wrong))
-    _write(payload, _CHECKSUM_AT, struct.pack("<Q", checksum(payload)))
+    seal_rows(payload[None], [layout], header, step=step, rank=rank)
 
 
-def open_payloads(
-    payloads: Tensor, layout: PayloadLayout, *, step: int, group: str
-) -> Iterator[Header]:
-    """Check the payloads of all ranks one after the other, and yield what their headers say.
-
-    Headers are read once for all of them: on a GPU each reading waits for the device.
+def seal_rows(
+    payloads: Tensor, layouts: Sequence[PayloadLayout], header: Header, *, step: int, rank: int
+) -> None:
+    """Write the headers of payloads whose sections are written; waits for no device.
 
     Args:
-        payloads: By rank; the checksum fields are zeroed. [P, layout.nbytes], uint8
-        layout: What each must be.
-        step: Optimizer step that they must be of.
-        group: Name of the group, for messages.
-
-    Raises:
-        PayloadError: If anything is wrong with one; none after it is looked at.
+        payloads: Written. [P, B], uint8.
+        layouts: Their layouts.
+        header: What to say in each.
+        step: Optimizer step.
+        rank: This rank.
     """
-    headers = payloads[:, :HEADER_BYTES].cpu()
-    for rank, (payload, header) in enumerate(zip(payloads, headers, strict=True)):
-        yield open_payload(payload, header, layout, step=step, rank=rank, group=group)
+    raw = b"".join(_fields(layout, header, step, rank) for layout in layouts)
+    fields = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(len(layouts), HEADER_BYTES)
+    write_from_host(payloads[:, :HEADER_BYTES], fields)
+    if isinstance(header.num_nonfinite, Tensor):
+        count = header.num_nonfinite.clamp(max=_MAX_COUNT).view(1)
+        payloads[:, _COUNT_AT : _COUNT_AT + 4] = count.view(torch.uint8)[:4]
+        payloads[:, _FLAGS_AT] |= (count > 0).to(torch.uint8)  # _NONFINITE
+    _place_of_checksum(payloads).copy_(_bytes_of(checksum_rows(payloads)))
+
+
+def receive_payloads(payloads: Tensor) -> list[ReceivedPayload]:
+    """Read what decides whether payloads from the wire are used; waits for the device, once.
+
+    Args:
+        payloads: What was received; the checksum fields are zeroed. [P, B], uint8.
+    """
+    headers = payloads[:, :HEADER_BYTES].clone()
+    _place_of_checksum(payloads).zero_()
+    both = torch.cat((headers, _bytes_of(checksum_rows(payloads))), dim=1).cpu().numpy()
+    return [
+        ReceivedPayload(row[:HEADER_BYTES].tobytes(), int(row[HEADER_BYTES:].view("<u8")[0]))
+        for row in both
+    ]
 
 
 def open_payload(
-    payload: Tensor, header: Tensor, layout: PayloadLayout, *, step: int, rank: int, group: str
+    payload: ReceivedPayload, layout: PayloadLayout, *, step: int, rank: int, group: str
 ) -> Header:
     """Check a payload from the wire, and return what its header says.
 
     Args:
-        payload: What was received; the checksum field is zeroed. [layout.nbytes], uint8.
-        header: Its first bytes, on the host. [HEADER_BYTES], uint8
+        payload: What was received.
         layout: What it must be.
         step: Optimizer step that it must be of.
         rank: Rank that it must be from.
@@ -190,15 +151,12 @@ def open_payload(
     Raises:
         PayloadError: If anything is wrong with it. The text names the rank and what differs.
     """
-    raw = header.numpy().tobytes()
-    _, _, flags, _, _, _, _, num_nonfinite, expected, wrong = _HEADER.unpack(raw)
-    payload[_CHECKSUM_AT : _CHECKSUM_AT + 8].zero_()
-    found = checksum(payload)
-    known = flags & (_NONFINITE | _EMPTY)
-    fields = _fields(layout, known, step, rank, num_nonfinite, wrong, expected)
-    if found != expected or raw != fields:
-        raise wrong_payload(rank, group, step, _difference(raw, layout, step, found))
-    return Header(num_nonfinite, bool(flags & _EMPTY), wrong - 1 if wrong else None)
+    _, _, flags, _, _, _, _, num_nonfinite, checksum, wrong = _HEADER.unpack(payload.raw)
+    header = Header(num_nonfinite, bool(flags & _EMPTY), wrong - 1 if wrong else None)
+    said = _fields(layout, header, step, rank, flags & _NONFINITE, checksum)
+    if payload.found != checksum or payload.raw != said:
+        raise wrong_payload(rank, group, step, _difference(payload, layout, step))
+    return header
 
 
 def wrong_payload(rank: int, group: str, step: int, reason: str) -> PayloadError:
@@ -217,8 +175,9 @@ def wrong_payload(rank: int, group: str, step: int, reason: str) -> PayloadError
     )
 
 
-def _difference(raw: bytes, layout: PayloadLayout, step: int, found: int) -> str:
-    """Say what is wrong with a header. `found`: the payload's checksum."""
+def _difference(payload: ReceivedPayload, layout: PayloadLayout, step: int) -> str:
+    """Say what is wrong with a header."""
+    raw, found = payload
     magic, version, flags, plan, sent_step, nbytes, sender, _, expected, _ = _HEADER.unpack(raw)
     if not any(raw):
         return (
@@ -227,10 +186,10 @@ def _difference(raw: bytes, layout: PayloadLayout, step: int, found: int) -> str
         )
     if found != expected:
         return f"checksum {found:#018x} instead of {expected:#018x}: bytes changed on the way"
-    if (magic, version) != (_MAGIC, _VERSION):
+    if (magic, version) != (_MAGIC, VERSION):
         return (
             f"it begins with {magic!r}, version {version}, instead of {_MAGIC!r}, version "
-            f"{_VERSION}: another release of horovod_sylvie"
+            f"{VERSION}: another release of horovod_sylvie"
         )
     if plan != layout.plan_hash:
         return (
@@ -244,27 +203,36 @@ def _difference(raw: bytes, layout: PayloadLayout, step: int, found: int) -> str
 
 def _fields(
     layout: PayloadLayout,
-    flags: int,
+    header: Header,
     step: int,
     rank: int,
-    num_nonfinite: int,
-    wrong: int,
+    nonfinite: int | None = None,
     payload_checksum: int = 0,
 ) -> bytes:
+    """Return a header's bytes, with a count of 0 where that is a tensor.
+
+    `nonfinite`: the flag; None for what the count says.
+    """
+    count = header.num_nonfinite if isinstance(header.num_nonfinite, int) else 0
+    if nonfinite is None:
+        nonfinite = _NONFINITE if count else 0
     return _HEADER.pack(
         _MAGIC,
-        _VERSION,
-        flags,
+        VERSION,
+        nonfinite | (_EMPTY if header.empty else 0),
         layout.plan_hash,
         step,
         layout.nbytes,
         rank,
-        min(num_nonfinite, 2**32 - 1),
+        min(count, _MAX_COUNT),
         payload_checksum,
-        wrong,
+        0 if header.wrong_rank is None else header.wrong_rank + 1,
     )
 
 
-def _write(payload: Tensor, offset: int, raw: bytes) -> None:
-    source = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-    write_from_host(payload[offset : offset + len(raw)], source)
+def _place_of_checksum(payloads: Tensor) -> Tensor:
+    return payloads[:, _CHECKSUM_AT : _CHECKSUM_AT + 8]  # [P, 8]
+
+
+def _bytes_of(numbers: Tensor) -> Tensor:
+    return numbers.view(torch.uint8).view(-1, 8)  # [P] -> [P, 8]

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
+from ..ops.sections import Sections
+from ..ops.top_k_many import Selection, add_many, select_many
 from .compression import TopK
 from .exchange import ExchangeCost, Step, drain, gradient_norms
-from .feedback import Feedback
+from .feedback import Feedback, commit_all
 from .parameter import ExchangedParameter
 from .payload import Header
 from .reduction import Reduction
@@ -101,10 +103,10 @@ class SelectedExchange(ABC):
         """Lay payloads out for a density."""
 
     @abstractmethod
-    def _select_from(
+    def _selection(
         self, feedback: Feedback, number: int, gradient: Tensor | None, scale: float
-    ) -> int:
-        """Select from one parameter's feedback; return how many elements were not finite."""
+    ) -> Selection:
+        """Say what is selected from one parameter's feedback, and where it goes."""
 
     @abstractmethod
     def _seal(self, header: Header) -> None:
@@ -123,10 +125,13 @@ class SelectedExchange(ABC):
         """Wait, check what came, and say what was not finite; the same on every rank."""
 
     @abstractmethod
-    def _add(
-        self, payloads: Tensor, number: int, scale: float, out: Tensor, skip: Sequence[int]
-    ) -> None:
-        """Make one parameter's gradient of payloads, [P, B], in out, [D]."""
+    def _sections(
+        self, payloads: Tensor, number: int, out: Tensor, skip: Sequence[int]
+    ) -> Sections:
+        """Return one parameter's sections in payloads, [P, B], which its gradient is made of.
+
+        out: Where that goes, [D]. skip: Whose payloads are not read.
+        """
 
     @abstractmethod
     def _sent(self, number: int) -> Tensor:
@@ -153,20 +158,21 @@ class SelectedExchange(ABC):
         started_s = time.perf_counter()
         scale = self._reduction.scale(max(1, num_active)) * self._step.loss_scale
         skip = [rank for rank, header in enumerate(self._headers) if header.empty]
+        sections, unwritable = [], []
         for number, parameter in enumerate(self.selected):
             out = parameter.writable_gradient()
-            target = out
-            if target is None:
-                target = torch.empty(parameter.num_elements, device=self._device)
-            self._add(self._gathered, number, scale, target, skip)
             if out is None:
-                parameter.store(target)
+                out = torch.empty(parameter.num_elements, device=self._device)
+                unwritable.append((parameter, out))
+            sections.append(self._sections(self._gathered, number, out, skip))
+        add_many(sections, scale=scale)
+        for parameter, out in unwritable:
+            parameter.store(out)
         self.cost.decoding_s += time.perf_counter() - started_s
 
     def commit(self) -> None:
         """Keep what was not sent."""
-        for feedback in self.feedback:
-            feedback.commit()
+        commit_all(self.feedback)
         self._headers = []
 
     def revert(self) -> None:
@@ -205,9 +211,10 @@ class SelectedExchange(ABC):
             if header.num_nonfinite
         ]
 
-    def _select(self, step: Step) -> int:
-        num_nonfinite = 0
+    def _select(self, step: Step) -> Tensor:
+        """Select from all parameters; return how many elements were not finite, unread."""
         scale = step.clip / step.loss_scale
+        feedbacks, selections = [], []
         for number, parameter in enumerate(self.selected):
             feedback = self.feedback[number]
             if not parameter.tensor.requires_grad:
@@ -216,8 +223,12 @@ class SelectedExchange(ABC):
             elif self._rate_of is not None:
                 feedback.follow_rate(self._rate_of(parameter))
             gradient = parameter.gradient() if parameter.tensor.requires_grad else None
-            num_nonfinite += self._select_from(feedback, number, gradient, scale)
-        return num_nonfinite
+            feedbacks.append(feedback)
+            selections.append(self._selection(feedback, number, gradient, scale))
+        report = select_many(selections)
+        for feedback, met in zip(feedbacks, report.each, strict=True):
+            feedback.remember(met)
+        return report.num_nonfinite
 
     def _follow_density(self, step: int) -> None:
         density = self._policy.density_at(step)

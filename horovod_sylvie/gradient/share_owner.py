@@ -10,12 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..ops.selected import CorruptSectionError, add_selected
-from ..ops.top_k import section_bytes
+from ..ops.sections import CorruptSectionError
+from ..ops.top_k_many import RankSections, add_many, select_many
 from .feedback import Feedback
 from .owner_residual import OwnerResidual
 from .parameter import ExchangedParameter
-from .payload import Header, PayloadError, open_payloads, seal, wrong_payload
+from .payload import Header, PayloadError, open_payload, receive_payloads, seal, wrong_payload
 from .share_payload import SharesLayout
 
 
@@ -56,7 +56,8 @@ class ShareOwner:
         device = self._parameters[0].tensor.device
         self._layout = layout
         self._payload = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
-        self._total = torch.empty(max(each[0] for each in layout.sizes), device=device)
+        sizes = [each[self._rank] for each in layout.sizes]
+        self._totals = torch.empty(sum(sizes), device=device).split(sizes)
 
     def answer(self, rows: Tensor, step: int) -> Tensor:
         """Sum up what the ranks sent, and return the payload for all of them.
@@ -71,7 +72,7 @@ class ShareOwner:
             Bytes that stay as they are until the next call. [B], uint8
         """
         wrong_rank = self._open(rows, step)
-        num_nonfinite = 0
+        num_nonfinite: Tensor | int = 0
         # Where no rank sends, what is pending must not move the parameter either
         empty = wrong_rank is not None or all(header.empty for header in self.received)
         if not empty:
@@ -103,43 +104,45 @@ class ShareOwner:
     def _open(self, rows: Tensor, step: int) -> int | None:
         """Check all rows, and return the first rank whose row is wrong."""
         layout = self._layout.rows[self._rank]
-        try:
-            for header in open_payloads(rows, layout, step=step, group=self._group):
-                self.received.append(header)
-        except PayloadError as error:
-            self.error = error
-            return len(self.received)
+        for rank, row in enumerate(receive_payloads(rows)):
+            try:
+                header = open_payload(row, layout, step=step, rank=rank, group=self._group)
+            except PayloadError as error:
+                self.error = error
+                return rank
+            self.received.append(header)
         return None
 
-    def _select(self, rows: Tensor) -> int:
-        """Select from the sums of every parameter; return how many were not finite."""
-        num_nonfinite = 0
+    def _select(self, rows: Tensor) -> Tensor | int:
+        """Select from the sums of every parameter; return how many were not finite, unread."""
         skip = [rank for rank, header in enumerate(self.received) if header.empty]
-        dtype = self._layout.value_dtype
-        for number, residual in enumerate(self._residuals):
-            size = self._layout.sizes[number][self._rank]
-            if size == 0:
+        selecting: list[Feedback | OwnerResidual] = []
+        sections, selections = [], []
+        for number, total in enumerate(self._totals):
+            if not total.numel():
                 continue
             k = self._layout.counts[number][self._rank]
-            offset = self._layout.offsets[number]
-            section = self._payload[offset : offset + section_bytes(size, k, dtype)]
-            if not self._parameters[number].tensor.requires_grad:
+            offset, dtype = self._layout.offsets[number], self._layout.value_dtype
+            residual: Feedback | OwnerResidual = self._residuals[number]
+            if self._parameters[number].tensor.requires_grad:
+                if self._rate_of is not None:
+                    residual.follow_rate(self._rate_of(self._parameters[number]))
+                sections.append(RankSections(rows, offset, k, dtype, total, skip))
+            else:
                 # It sends zeros, of another one's, and keeps what it has pending
-                blank = Feedback(size, rows.device, momentum=None)
-                blank.select(None, k=k, scale=1.0, section=section, dtype=dtype)
-                continue
-            if self._rate_of is not None:
-                residual.follow_rate(self._rate_of(self._parameters[number]))
-            total = self._total[:size]
-            add_selected(
-                rows,
-                offset=offset,
-                num_elements=size,
-                k=k,
-                value_dtype=dtype,
-                scale=1.0,
-                out=total,
-                skip=skip,
+                residual = Feedback(total.numel(), rows.device, momentum=None)
+                total.zero_()
+            selecting.append(residual)
+            selections.append(
+                residual.prepare(
+                    total, ks=(k,), scale=1.0, rows=self._payload[None], offset=offset, dtype=dtype
+                )
             )
-            num_nonfinite += residual.select(total, k=k, section=section, dtype=dtype)
-        return num_nonfinite
+        if sections:
+            add_many(sections, scale=1.0)
+        if not selections:
+            return 0
+        report = select_many(selections)
+        for residual, met in zip(selecting, report.each, strict=True):
+            residual.remember(met)
+        return report.num_nonfinite

@@ -17,7 +17,7 @@ import torch
 
 from ..ops.shares import share_elements
 from ..planning.plan import num_selected
-from .payload import PayloadLayout, make_layout
+from .payload_layout import PayloadLayout, make_layout
 
 
 @dataclass(frozen=True)

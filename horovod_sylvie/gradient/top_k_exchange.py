@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator
-from ..ops.top_k import add_selected, restore_selected, section_bytes
+from ..ops.top_k import restore_selected, section_bytes
+from ..ops.top_k_many import RankSections, Selection
 from ..planning.plan import num_selected
 from .exchange import ring_allgather_bytes
 from .feedback import Feedback
 from .parameter import ExchangedParameter
-from .payload import Header, PayloadLayout, make_layout, open_payloads, seal
+from .payload import Header, open_payload, receive_payloads, seal
+from .payload_layout import PayloadLayout, make_layout
 from .riders import Riders
 from .selected_exchange import SelectedExchange, SelectionOptions
 
@@ -73,9 +75,10 @@ class TopKExchange(SelectedExchange):
         """Wait, check every payload, and say whose gradients were not finite."""
         gathered = self._receive(missing="wait comes after start")
         self._gathered = gathered.view(self._comm.size, self._layout.nbytes)  # [P, B]
-        step = self._step.number
-        opened = open_payloads(self._gathered, self._layout, step=step, group=self.name)
-        self._headers = list(opened)
+        self._headers = [
+            open_payload(row, self._layout, step=self._step.number, rank=rank, group=self.name)
+            for rank, row in enumerate(receive_payloads(self._gathered))
+        ]
         faults = self._faults(self._headers, "on rank")
         return faults + self._riders.receive(self._whole(self._gathered))
 
@@ -98,17 +101,17 @@ class TopKExchange(SelectedExchange):
         )
         self._payload = torch.zeros(self._layout.nbytes, dtype=torch.uint8, device=self._device)
 
-    def _select_from(
+    def _selection(
         self, feedback: Feedback, number: int, gradient: Tensor | None, scale: float
-    ) -> int:
-        report = feedback.select(
+    ) -> Selection:
+        return feedback.prepare(
             gradient,
-            k=self._layout.num_selected[number],
+            ks=(self._layout.num_selected[number],),
             scale=scale,
-            section=self._section(number),
+            rows=self._payload[None],
+            offset=self._layout.offsets[number],
             dtype=self._layout.value_dtype,
         )
-        return report.num_nonfinite
 
     def _seal(self, header: Header) -> None:
         self._riders.fill(self._whole(self._payload), self._step)
@@ -119,18 +122,16 @@ class TopKExchange(SelectedExchange):
         nbytes = self._layout.nbytes
         self.cost.count(nbytes, ring_allgather_bytes(nbytes, self._comm.size))
 
-    def _add(
-        self, payloads: Tensor, number: int, scale: float, out: Tensor, skip: Sequence[int]
-    ) -> None:
-        add_selected(
+    def _sections(
+        self, payloads: Tensor, number: int, out: Tensor, skip: Sequence[int]
+    ) -> RankSections:
+        return RankSections(
             payloads,
-            offset=self._layout.offsets[number],
-            num_elements=self._layout.num_elements[number],
-            k=self._layout.num_selected[number],
-            value_dtype=self._layout.value_dtype,
-            scale=scale,
-            out=out,
-            skip=skip,
+            self._layout.offsets[number],
+            self._layout.num_selected[number],
+            self._layout.value_dtype,
+            out,
+            skip,
         )
 
     def _sent(self, number: int) -> Tensor:

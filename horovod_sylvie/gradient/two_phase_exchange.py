@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator
-from ..ops.shares import add_shares
+from ..ops.top_k_many import Selection, ShareSections, add_many
 from .feedback import Feedback
 from .owner_residual import OwnerResidual
 from .parameter import ExchangedParameter
-from .payload import Header, open_payloads, seal, wrong_payload
+from .payload import Header, open_payload, receive_payloads, seal_rows, wrong_payload
 from .selected_exchange import SelectedExchange, SelectionOptions
 from .share_owner import ShareOwner
 from .share_payload import SharesLayout, make_shares_layout
@@ -91,8 +91,10 @@ class TwoPhaseExchange(SelectedExchange):
         gathered = self._receive(missing="wait comes after proceed")
         self._gathered = gathered.view(self._comm.size, self._layout.nbytes)  # [P, B]
         step = self._step.number
-        opened = open_payloads(self._gathered, self._layout.sums, step=step, group=self.name)
-        self._headers = list(opened)
+        self._headers = [
+            open_payload(row, self._layout.sums, step=step, rank=owner, group=self.name)
+            for owner, row in enumerate(receive_payloads(self._gathered))
+        ]
         self._raise_if_refused()
         faults = self._faults(self._owner.received, "on rank")
         return faults + self._faults(self._headers, "in the sum on rank")
@@ -127,10 +129,10 @@ class TwoPhaseExchange(SelectedExchange):
         )
         self._owner.use_layout(self._layout)
 
-    def _select_from(
+    def _selection(
         self, feedback: Feedback, number: int, gradient: Tensor | None, scale: float
-    ) -> int:
-        report = feedback.select_shares(
+    ) -> Selection:
+        return feedback.prepare(
             gradient,
             ks=self._layout.counts[number],
             scale=scale,
@@ -138,11 +140,11 @@ class TwoPhaseExchange(SelectedExchange):
             offset=self._layout.offsets[number],
             dtype=self._layout.value_dtype,
         )
-        return report.num_nonfinite
 
     def _seal(self, header: Header) -> None:
-        for row, layout in zip(self._rows, self._layout.rows, strict=True):
-            seal(row, layout, header, step=self._step.number, rank=self._comm.rank)
+        seal_rows(
+            self._rows, self._layout.rows, header, step=self._step.number, rank=self._comm.rank
+        )
 
     def _submit(self) -> None:
         ones = [1] * self._comm.size
@@ -152,22 +154,21 @@ class TwoPhaseExchange(SelectedExchange):
         # A row to each other rank, and then the sums to each
         self.cost.count(self.payload_bytes, 2 * (self._comm.size - 1) * self._layout.nbytes)
 
-    def _add(
-        self, payloads: Tensor, number: int, scale: float, out: Tensor, skip: Sequence[int]
-    ) -> None:
-        add_shares(
+    def _sections(
+        self, payloads: Tensor, number: int, out: Tensor, skip: Sequence[int]
+    ) -> ShareSections:
+        return ShareSections(
             payloads,
-            offset=self._layout.offsets[number],
-            ks=self._layout.counts[number],
-            value_dtype=self._layout.value_dtype,
-            scale=scale,
-            out=out,
-            skip=skip,
+            self._layout.offsets[number],
+            self._layout.counts[number],
+            self._layout.value_dtype,
+            out,
+            skip,
         )
 
     def _sent(self, number: int) -> Tensor:
         sent = torch.empty(self.selected[number].num_elements, device=self._device)
-        self._add(self._rows, number, 1.0, sent, [])
+        add_many([self._sections(self._rows, number, sent, ())], scale=1.0)
         return sent
 
     def _raise_if_refused(self) -> None:

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .native import native_or_none
-from .top_k_arguments import check_vector
+from .kernel_devices import made_current, native_on, stream_of
+from .top_k_arguments import check_rows, check_vector
 
 _WORDS_PER_CHUNK: Final = 1 << 16  # temporaries that stay in cache
 
@@ -34,7 +34,7 @@ def checksum(data: Tensor) -> int:
         ValueError: If its shape or layout is wrong.
 
     Note:
-        Uses `torch.get_num_threads()` threads. A tensor of another device is copied to the CPU.
+        Uses `torch.get_num_threads()` threads. Of a CUDA tensor, waits for the device.
     """
     check_vector("checksum", "data", data, (torch.uint8,))
     if data.shape[0] % 8 != 0:
@@ -43,24 +43,61 @@ def checksum(data: Tensor) -> int:
             "Pad it with zeros."
         )
         raise ValueError(msg)
-    data = data.cpu()
-    native = native_or_none()
-    return checksum_twin(data) if native is None else checksum_kernel(native, data)
+    return int(_sums(data.view(1, -1))) % (1 << 64)
 
 
-def checksum_kernel(native: Any, data: Tensor, instruction_set: str | None = None) -> int:
-    """Call `_native.checksum`. `instruction_set` forces one; None for the best."""
-    result: int = native.checksum(
-        data=data.data_ptr(),
-        nbytes=data.nbytes,
-        num_threads=torch.get_num_threads(),
-        instruction_set=instruction_set,
-    )
-    return result
+def checksum_rows(rows: Tensor) -> Tensor:
+    """Sum up each row of bytes, without waiting for a device.
+
+    Args:
+        rows: [P, B], uint8, contiguous; B a multiple of 8.
+
+    Returns:
+        What `checksum` returns of each, modulo 2**64. [P], int64, on the device of `rows`
+
+    Raises:
+        TypeError: If `rows` is no tensor, or not of uint8.
+        ValueError: If its shape or layout is wrong.
+    """
+    check_rows("checksum_rows", "rows", rows)
+    return _sums(rows)
 
 
-def checksum_twin(data: Tensor) -> int:
-    """Do what `_native.checksum` does, in numpy."""
+def checksum_kernel(
+    native: Any, rows: Tensor, *, instruction_set: str | None = None, stream: int | None = None
+) -> Tensor:
+    """Call `_native.checksum`.
+
+    Args:
+        native: The native library.
+        rows: [P, B], uint8; P at least 1.
+        instruction_set: Forces one; None for the best. For tests.
+        stream: Where to run; None for the current stream of a GPU, and for the CPU. For tests.
+
+    Returns:
+        [P], int64.
+    """
+    sums = torch.empty(rows.shape[0], dtype=torch.int64, device=rows.device)
+    with made_current(rows.device):
+        native.checksum(
+            rows=rows.data_ptr(),
+            rows_bytes=rows.nbytes,
+            num_rows=rows.shape[0],
+            sums=sums.data_ptr(),
+            num_threads=torch.get_num_threads(),
+            stream=stream_of(rows.device) if stream is None else stream,
+            instruction_set=instruction_set,
+        )
+    return sums
+
+
+def checksum_twin(rows: Tensor) -> Tensor:
+    """Do what `_native.checksum` does, in numpy; waits for a device. Returns [P], int64."""
+    sums = [_sum_of(row) for row in rows.cpu()]
+    return torch.from_numpy(np.array(sums, dtype=np.uint64).view(np.int64)).to(rows.device)
+
+
+def _sum_of(data: Tensor) -> int:
     words = np.frombuffer(data.numpy().tobytes(), dtype="<u8")
     total = 0
     for start in range(0, len(words), _WORDS_PER_CHUNK):
@@ -75,3 +112,8 @@ def _mix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     mixed: NDArray[np.uint64] = value ^ value >> np.uint64(31)
     return mixed
+
+
+def _sums(rows: Tensor) -> Tensor:
+    native = native_on(rows.device, "summing up the bytes of")
+    return checksum_twin(rows) if native is None else checksum_kernel(native, rows)

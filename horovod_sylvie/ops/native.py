@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-INTERFACE_VERSION: Final = 4
+INTERFACE_VERSION: Final = 5
 
 _logger = logging.getLogger(__name__)
 

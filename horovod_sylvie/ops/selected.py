@@ -10,13 +10,13 @@ Shapes: P ranks, B payload bytes, D gradient elements, K selected.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from . import top_k_kernels, top_k_reference
+from . import top_k_kernels, top_k_twins
 from .kernel_devices import kernel_or_twin
+from .sections import PROBLEMS, RankSections, ShareSections, raise_if_corrupt
 from .top_k_arguments import (
     FLOATS,
     check_offset,
@@ -27,37 +27,6 @@ from .top_k_arguments import (
     check_vector,
 )
 from .top_k_section import section_layout
-
-_PROBLEMS: Final = (
-    "",
-    "its counts do not sum to 'k', or exceed their blocks",
-    "its indices do not ascend inside their blocks",
-    "it has a value that is not finite",
-)
-
-
-class CorruptSectionError(ValueError):
-    """Say that the bytes of a rank are no section.
-
-    Attributes:
-        rank: Whose bytes they are.
-    """
-
-    def __init__(
-        self,
-        function: str,
-        rank: int,
-        problem: int,
-        num_elements: int,
-        k: int,
-        value_dtype: torch.dtype,
-    ) -> None:
-        super().__init__(
-            f"{function}: the section of rank {rank} is corrupt: {_PROBLEMS[problem]}. It must be "
-            f"what select_top_k writes for {num_elements} elements, k = {k} and {value_dtype}; "
-            "check that all ranks use the same plan, and the network."
-        )
-        self.rank = rank
 
 
 def add_selected(
@@ -92,7 +61,8 @@ def add_selected(
         ValueError: If an argument has the wrong shape, device, layout or range.
 
     Note:
-        Uses `torch.get_num_threads()` threads; the bits are the same for any number.
+        Uses `torch.get_num_threads()` threads; the bits are the same for any number. Of CUDA
+        tensors, the report on the sections is waited for.
     """
     name = "add_selected"
     check_section_shape(name, num_elements, k, value_dtype)
@@ -102,19 +72,9 @@ def add_selected(
     check_scale(name, scale)
     check_skip(name, skip, payloads.shape[0])
     check_vector(name, "out", out, FLOATS, length=num_elements, device=payloads.device)
-    add = _kernel_or_twin("add_selected", out.device)
-    rank, problem = add(
-        payloads,
-        offset=offset,
-        num_elements=num_elements,
-        k=k,
-        value_dtype=value_dtype,
-        scale=scale,
-        out=out,
-        skip=skip,
-    )
-    if problem != 0:
-        raise CorruptSectionError(name, rank, problem, num_elements, k, value_dtype)
+    sections = RankSections(payloads, offset, k, value_dtype, out, skip)
+    report = _kernel_or_twin("add", out.device)([sections], scale=scale)
+    raise_if_corrupt(name, [sections], report)
 
 
 def restore_selected(
@@ -139,11 +99,8 @@ def restore_selected(
     """
     name = "restore_selected"
     _check_section(name, section, num_elements, k, value_dtype, "residual", residual)
-    restore = _kernel_or_twin("restore_selected", section.device)
-    problem = restore(
-        section, num_elements=num_elements, k=k, value_dtype=value_dtype, residual=residual
-    )
-    _raise_if_corrupt(name, problem)
+    sections = ShareSections(section.view(1, -1), 0, (k,), value_dtype, residual)
+    _raise_if_corrupt(name, _kernel_or_twin("restore", section.device)([sections]))
 
 
 def clear_selected(
@@ -165,9 +122,8 @@ def clear_selected(
     """
     name = "clear_selected"
     _check_section(name, section, num_elements, k, value_dtype, "tensor", tensor)
-    clear = _kernel_or_twin("clear_selected", section.device)
-    problem = clear(section, num_elements=num_elements, k=k, value_dtype=value_dtype, tensor=tensor)
-    _raise_if_corrupt(name, problem)
+    sections = ShareSections(section.view(1, -1), 0, (k,), value_dtype, tensor)
+    _raise_if_corrupt(name, _kernel_or_twin("clear", section.device)([sections]))
 
 
 def _check_section(
@@ -187,15 +143,16 @@ def _check_section(
     )
 
 
-def _raise_if_corrupt(function: str, problem: int) -> None:
+def _raise_if_corrupt(function: str, report: Tensor) -> None:
+    problem = int(report[0, 1])
     if problem != 0:
         msg = (
             f"{function}: expected bytes that select_top_k wrote for 'section', got a corrupt one: "
-            f"{_PROBLEMS[problem]}. Pass the 'num_elements', 'k' and 'value_dtype' of its call."
+            f"{PROBLEMS[problem]}. Pass the 'num_elements', 'k' and 'value_dtype' of its call."
         )
         raise ValueError(msg)
 
 
-def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Any]:
+def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Tensor]:
     native = top_k_kernels.native_for(device)
-    return kernel_or_twin(operation, native, top_k_kernels, top_k_reference)
+    return kernel_or_twin(operation, native, top_k_kernels, top_k_twins)

@@ -1,7 +1,7 @@
 """All shares of one parameter in one call: select from each, write each, clear each.
 
 Doors, which check their arguments and choose between the kernel (cpp/) and its twin
-(`shares_reference.py`). A share is what one owner sums up (`shares_layout.py`); each has a row of
+(`top_k_twins.py`). A share is what one owner sums up (`shares_layout.py`); each has a row of
 bytes, with a section (`top_k_section.py`) at the same offset in all rows. What is done to a share
 is what `select_top_k`, `add_selected` and `clear_selected` do to a parameter.
 
@@ -11,28 +11,25 @@ Shapes: P shares, B bytes of a row, D elements of the parameter, S elements of a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import shares_kernels, shares_reference, top_k_kernels
+from . import top_k_kernels, top_k_twins
 from .kernel_devices import kernel_or_twin
-from .selected import CorruptSectionError
+from .sections import ShareSections, raise_if_corrupt
+from .select_report import SharesReport
+from .selection import Selection, check_selection, check_share_rows
 from .shares_layout import CHUNK_ELEMENTS, elements_of_share, places_of_share
 from .top_k_arguments import (
     FLOATS,
     MAX_ELEMENTS,
     check_int,
-    check_offset,
-    check_rows,
     check_scale,
-    check_section_shape,
     check_skip,
-    check_sums,
     check_vector,
 )
-from .top_k_section import section_layout
 
 __all__ = [
     "CHUNK_ELEMENTS",
@@ -43,21 +40,6 @@ __all__ = [
     "share_elements",
     "share_places",
 ]
-
-_MAX_HINT: Final = (1 << 32) - 1
-
-
-class SharesReport(NamedTuple):
-    """What `select_shares` met.
-
-    Attributes:
-        threshold_bits: The smallest selected magnitude of each share, as the bits of a float32:
-            the next call's `hints`. P entries
-        num_nonfinite: How many elements would have become Inf or NaN, and kept their residual.
-    """
-
-    threshold_bits: tuple[int, ...]
-    num_nonfinite: int
 
 
 def share_elements(num_elements: int, num_shares: int, share: int) -> int:
@@ -129,27 +111,10 @@ def select_shares(
         Mutates `accumulated` and the sections; what else is in the rows stays. Does not go through
         autograd. Uses `torch.get_num_threads()` threads; the bits are the same for any number.
     """
-    name = "select_shares"
-    check_vector(name, "residual", residual, (torch.float32,))
-    num_elements, device = residual.shape[0], residual.device
-    _check_rows(name, rows, offset, num_elements, ks, value_dtype, device)
-    check_scale(name, scale)
-    _check_list(name, "hints", hints, rows.shape[0])
-    for hint in hints:
-        check_int(name, "hints", hint, 0, _MAX_HINT)
-    check_sums(name, grad, residual, accumulated)
-    thresholds, num_nonfinite = _kernel_or_twin(name, device)(
-        grad,
-        residual,
-        ks=ks,
-        scale=scale,
-        value_dtype=value_dtype,
-        hints=hints,
-        accumulated=accumulated,
-        rows=rows,
-        offset=offset,
-    )
-    return SharesReport(tuple(thresholds), num_nonfinite)
+    selection = Selection(grad, residual, ks, scale, value_dtype, hints, accumulated, rows, offset)
+    check_selection("select_shares", selection)
+    report = _kernel_or_twin("select", residual.device)([selection])
+    return SharesReport(report, len(ks))
 
 
 def add_shares(
@@ -185,13 +150,12 @@ def add_shares(
     """
     name = "add_shares"
     check_vector(name, "out", out, FLOATS)
-    _check_rows(name, rows, offset, out.shape[0], ks, value_dtype, out.device)
+    check_share_rows(name, rows, offset, out.shape[0], ks, value_dtype, out.device)
     check_scale(name, scale)
     check_skip(name, skip, rows.shape[0])
-    owner, problem = _kernel_or_twin(name, out.device)(
-        rows, offset=offset, ks=ks, value_dtype=value_dtype, scale=scale, out=out, skip=skip
-    )
-    _raise_if_corrupt(name, owner, problem, out.shape[0], ks, value_dtype)
+    sections = ShareSections(rows, offset, ks, value_dtype, out, skip)
+    report = _kernel_or_twin("add", out.device)([sections], scale=scale)
+    raise_if_corrupt(name, [sections], report)
 
 
 def clear_shares(
@@ -213,11 +177,9 @@ def clear_shares(
     """
     name = "clear_shares"
     check_vector(name, "tensor", tensor, (torch.float32,))
-    _check_rows(name, rows, offset, tensor.shape[0], ks, value_dtype, tensor.device)
-    share, problem = _kernel_or_twin(name, tensor.device)(
-        rows, offset=offset, ks=ks, value_dtype=value_dtype, tensor=tensor
-    )
-    _raise_if_corrupt(name, share, problem, tensor.shape[0], ks, value_dtype)
+    check_share_rows(name, rows, offset, tensor.shape[0], ks, value_dtype, tensor.device)
+    sections = ShareSections(rows, offset, ks, value_dtype, tensor)
+    raise_if_corrupt(name, [sections], _kernel_or_twin("clear", tensor.device)([sections]))
 
 
 def _check_share(function: str, num_elements: Any, num_shares: Any, share: Any) -> None:
@@ -226,53 +188,6 @@ def _check_share(function: str, num_elements: Any, num_shares: Any, share: Any) 
     check_int(function, "share", share, 0, num_shares - 1)
 
 
-def _check_list(function: str, argument: str, value: Any, length: int) -> None:
-    if not isinstance(value, (list, tuple)):
-        msg = f"{function}: expected a list for '{argument}', got {type(value).__name__}."
-        raise TypeError(msg)
-    if len(value) != length:
-        msg = (
-            f"{function}: expected {length} entries for '{argument}', one for each row of 'rows', "
-            f"got {len(value)}."
-        )
-        raise ValueError(msg)
-
-
-def _check_rows(
-    function: str,
-    rows: Any,
-    offset: Any,
-    num_elements: int,
-    ks: Any,
-    value_dtype: Any,
-    device: torch.device,
-) -> None:
-    """Raise unless there is a row for each of `ks`, with the section of its share at `offset`."""
-    check_rows(function, "rows", rows, device)
-    check_section_shape(function, num_elements, 1, value_dtype)
-    _check_list(function, "ks", ks, rows.shape[0])
-    nbytes = 0
-    for share, k in enumerate(ks):
-        size = elements_of_share(num_elements, len(ks), share)
-        check_int(function, "ks", k, min(1, size), size)
-        if size:
-            nbytes = max(nbytes, section_layout(size, k, value_dtype).nbytes)
-    check_offset(function, offset, rows.shape[1], nbytes)
-
-
-def _raise_if_corrupt(
-    function: str,
-    share: int,
-    problem: int,
-    num_elements: int,
-    ks: Sequence[int],
-    value_dtype: torch.dtype,
-) -> None:
-    if problem != 0:
-        size = elements_of_share(num_elements, len(ks), share)
-        raise CorruptSectionError(function, share, problem, size, ks[share], value_dtype)
-
-
-def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Any]:
+def _kernel_or_twin(operation: str, device: torch.device) -> Callable[..., Tensor]:
     native = top_k_kernels.native_for(device)
-    return kernel_or_twin(operation, native, shares_kernels, shares_reference)
+    return kernel_or_twin(operation, native, top_k_kernels, top_k_twins)

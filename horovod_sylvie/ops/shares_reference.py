@@ -31,7 +31,11 @@ def select_shares(
     rows: Tensor,
     offset: int,
 ) -> tuple[list[int], int]:
-    """Do what `_native.select_shares` does, and return what it returns."""
+    """Do what `_native.select_top_k` does to one array.
+
+    Returns:
+        The threshold of each share, the hint of an empty one; and how many sums were not finite.
+    """
     thresholds, num_nonfinite = list(hints), 0
     filled = _filled_shares(residual.numel(), ks, value_dtype, rows, offset)
     for share, places, section in filled:
@@ -61,7 +65,7 @@ def add_shares(
     out: Tensor,
     skip: Sequence[int],
 ) -> tuple[int, int]:
-    """Do what `_native.add_shares` does, and return what it returns."""
+    """Do what `_native.add_selected` does to one parameter, and return what it reports."""
     factor = torch.tensor(scale, dtype=torch.float32, device=out.device)
     total = torch.zeros(out.numel(), dtype=torch.float32, device=out.device)
     for share, places, section in _filled_shares(out.numel(), ks, value_dtype, rows, offset):
@@ -79,25 +83,43 @@ def add_shares(
 
 @torch.no_grad()
 def clear_shares(
-    rows: Tensor,
-    *,
-    offset: int,
-    ks: Sequence[int],
-    value_dtype: torch.dtype,
-    tensor: Tensor,
+    rows: Tensor, *, offset: int, ks: Sequence[int], value_dtype: torch.dtype, tensor: Tensor
 ) -> tuple[int, int]:
-    """Do what `_native.clear_shares` does, and return what it returns."""
-    cleared = []
-    for share, places, section in _filled_shares(tensor.numel(), ks, value_dtype, rows, offset):
+    """Do what `_native.clear_selected` does to one parameter, and return what it reports."""
+    selected = _read_all(tensor.numel(), ks, value_dtype, rows, offset)
+    if isinstance(selected, tuple):
+        return selected
+    for places, _ in selected:
+        tensor[places] = 0.0
+    return -1, 0
+
+
+@torch.no_grad()
+def restore_shares(
+    rows: Tensor, *, offset: int, ks: Sequence[int], value_dtype: torch.dtype, tensor: Tensor
+) -> tuple[int, int]:
+    """Do what `_native.restore_selected` does to one parameter, and return what it reports."""
+    selected = _read_all(tensor.numel(), ks, value_dtype, rows, offset)
+    if isinstance(selected, tuple):
+        return selected
+    for places, values in selected:
+        tensor[places] += values
+    return -1, 0
+
+
+def _read_all(
+    num_elements: int, ks: Sequence[int], value_dtype: torch.dtype, rows: Tensor, offset: int
+) -> list[tuple[Tensor, Tensor]] | tuple[int, int]:
+    """Return places and values of all shares, or the first that is corrupt and what is wrong."""
+    found = []
+    for share, places, section in _filled_shares(num_elements, ks, value_dtype, rows, offset):
         selected = top_k_reference.read_section(
             section, num_elements=places.numel(), k=ks[share], value_dtype=value_dtype
         )
         if isinstance(selected, int):
             return share, selected
-        cleared.append(places[selected.elements])
-    for places in cleared:
-        tensor[places] = 0.0
-    return -1, 0
+        found.append((places[selected.elements], selected.values))
+    return found
 
 
 def _filled_shares(

@@ -9,14 +9,14 @@ Shapes: D gradient elements, K selected.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from . import top_k_kernels, top_k_reference
+from . import top_k_kernels, top_k_twins
+from .kernel_devices import kernel_or_twin
+from .select_report import SelectReport, SharesReport
 from .selected import add_selected, clear_selected, restore_selected
+from .selection import Selection
 from .top_k_arguments import (
     MAX_ELEMENTS,
     check_int,
@@ -36,19 +36,6 @@ __all__ = [
     "section_bytes",
     "select_top_k",
 ]
-
-
-class SelectReport(NamedTuple):
-    """What `select_top_k` met.
-
-    Attributes:
-        threshold_bits: The smallest selected magnitude, as the bits of a float32: the next call's
-            `hint`.
-        num_nonfinite: How many elements would have become Inf or NaN, and kept their residual.
-    """
-
-    threshold_bits: int
-    num_nonfinite: int
 
 
 def section_bytes(num_elements: int, k: int, value_dtype: torch.dtype) -> int:
@@ -96,7 +83,8 @@ def select_top_k(
         section: Written. [section_bytes(D, K, value_dtype)], uint8, contiguous.
 
     Returns:
-        The threshold, and how many elements of `grad` were dropped.
+        The threshold, and how many elements of `grad` were dropped. Of CUDA tensors: whoever reads
+        a number waits for the device, and nothing else does.
 
     Raises:
         TypeError: If an argument is of the wrong kind or dtype.
@@ -116,19 +104,17 @@ def select_top_k(
     check_sums(name, grad, residual, accumulated)
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
     check_vector(name, "section", section, (torch.uint8,), length=nbytes, device=device)
-    native = top_k_kernels.native_for(device)
-    select = (
-        top_k_reference.select_top_k
-        if native is None
-        else partial(top_k_kernels.select_top_k, native, hint=hint)
-    )
-    outcome = select(
-        grad,
-        residual,
-        k=k,
+    selection = Selection(
+        grad=grad,
+        residual=residual,
+        ks=(k,),
         scale=scale,
         value_dtype=value_dtype,
+        hints=(hint,),
         accumulated=accumulated,
-        section=section,
+        rows=section.view(1, nbytes),
+        offset=0,
     )
-    return SelectReport(*outcome)
+    native = top_k_kernels.native_for(device)
+    select = kernel_or_twin("select", native, top_k_kernels, top_k_twins)
+    return SelectReport(SharesReport(select([selection]), 1))

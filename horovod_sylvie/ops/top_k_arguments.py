@@ -173,3 +173,16 @@ def check_skip(function: str, skip: Any, num_ranks: int) -> None:
         raise TypeError(msg)
     for rank in skip:
         check_int(function, "skip", rank, 0, num_ranks - 1)
+
+
+def check_list(function: str, argument: str, value: Any, length: int) -> None:
+    """Raise unless `value` is a list with an entry for each row of 'rows'."""
+    if not isinstance(value, (list, tuple)):
+        msg = f"{function}: expected a list for '{argument}', got {type(value).__name__}."
+        raise TypeError(msg)
+    if len(value) != length:
+        msg = (
+            f"{function}: expected {length} entries for '{argument}', one for each row of 'rows', "
+            f"got {len(value)}."
+        )
+        raise ValueError(msg)

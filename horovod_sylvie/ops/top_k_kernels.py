@@ -1,17 +1,22 @@
 """The calls of the native top-k kernels, on arguments that are checked: tensors to addresses.
 
-Shapes: P ranks, B payload bytes, D gradient elements, K selected.
+Each is one call for many selections, or the sections of many parameters. What they met comes back
+as a tensor of the device that runs them, which nobody has waited for.
+
+Shapes: P rows, B bytes of a row, D elements of an array, F shares that are not empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .kernel_devices import DTYPE_NAMES, native_on
+from .kernel_devices import DTYPE_NAMES, made_current, native_on, stream_of
+from .sections import Sections, ShareSections
+from .selection import Selection
 
 
 def native_for(device: torch.device) -> Any | None:
@@ -19,133 +24,149 @@ def native_for(device: torch.device) -> Any | None:
     return native_on(device, "selecting elements of")
 
 
-def select_top_k(
+def select(
     native: Any,
-    grad: Tensor | None,
-    residual: Tensor,
+    selections: Sequence[Selection],
     *,
-    k: int,
-    scale: float,
-    value_dtype: torch.dtype,
-    hint: int,
-    accumulated: Tensor,
-    section: Tensor,
     instruction_set: str | None = None,
-) -> tuple[int, int]:
-    """Call `_native.select_top_k`, whose stub says what it returns.
+    stream: int | None = None,
+) -> Tensor:
+    """Call `_native.select_top_k`, whose stub says what it reports.
 
     Args:
         native: The native library.
-        grad: [D], float32, float16 or bfloat16; or None.
-        residual: [D], float32.
-        k: Number of selected elements K.
-        scale: Factor of `grad`.
-        value_dtype: torch.float32 or torch.bfloat16.
-        hint: In [0, 2**32).
-        accumulated: Written; may be `residual`. [D], float32.
-        section: Written. [section_bytes(D, K, value_dtype)], uint8.
+        selections: What is selected; all on one device.
         instruction_set: Forces one; None for the best. For tests and benchmarks.
+        stream: Where to run; None for the current stream of a GPU, and for the CPU. For tests.
+
+    Returns:
+        The report of each filled share. [F, 2], int64
     """
-    outcome: tuple[int, int] = native.select_top_k(
+    device = selections[0].residual.device
+    stream = stream_of(device) if stream is None else stream
+    calls = [selection_call(native, selection) for selection in selections]
+    num_filled = sum(selection.num_filled for selection in selections)
+    report = torch.empty(num_filled, 2, dtype=torch.int64, device=device)
+    workspace = _workspace(native.select_workspace_bytes, calls, stream, device)
+    with made_current(device):
+        native.select_top_k(
+            calls,
+            report=report.data_ptr(),
+            report_bytes=report.nbytes,
+            num_threads=torch.get_num_threads(),
+            stream=stream,
+            workspace=workspace.data_ptr(),
+            workspace_bytes=workspace.nbytes,
+            instruction_set=instruction_set,
+        )
+    return report
+
+
+def add(
+    native: Any,
+    sections: Sequence[Sections],
+    *,
+    scale: float,
+    instruction_set: str | None = None,
+    stream: int | None = None,
+) -> Tensor:
+    """Call `_native.add_selected`, whose stub says what it reports.
+
+    Args:
+        native: The native library.
+        sections: What is added up into their arrays; all on one device.
+        scale: Factor of every value.
+        instruction_set: As of `select`.
+        stream: As of `select`.
+
+    Returns:
+        The report of each array. [len(sections), 2], int64
+    """
+    threads = torch.get_num_threads()
+    return _read_sections(
+        native,
+        native.add_selected,
+        sections,
+        stream,
+        scale=scale,
+        num_threads=threads,
+        instruction_set=instruction_set,
+    )
+
+
+def clear(native: Any, sections: Sequence[ShareSections], *, stream: int | None = None) -> Tensor:
+    """Call `_native.clear_selected`; see `add`."""
+    return _read_sections(native, native.clear_selected, sections, stream)
+
+
+def restore(native: Any, sections: Sequence[ShareSections], *, stream: int | None = None) -> Tensor:
+    """Call `_native.restore_selected`; see `add`."""
+    return _read_sections(native, native.restore_selected, sections, stream)
+
+
+def _read_sections(
+    native: Any,
+    function: Callable[..., None],
+    sections: Sequence[Sections],
+    stream: int | None,
+    **options: Any,
+) -> Tensor:
+    device = sections[0].array.device
+    stream = stream_of(device) if stream is None else stream
+    calls = [sections_call(native, each) for each in sections]
+    report = torch.empty(len(calls), 2, dtype=torch.int64, device=device)
+    workspace = _workspace(native.sections_workspace_bytes, calls, stream, device)
+    with made_current(device):
+        function(
+            calls,
+            report=report.data_ptr(),
+            report_bytes=report.nbytes,
+            stream=stream,
+            workspace=workspace.data_ptr(),
+            workspace_bytes=workspace.nbytes,
+            **options,
+        )
+    return report
+
+
+def _workspace(
+    needed: Callable[[list[Any]], int], calls: list[Any], stream: int | None, device: torch.device
+) -> Tensor:
+    """Return memory for a launch; it may be given away again in the same stream's order."""
+    nbytes = 0 if stream is None else needed(calls)
+    return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+
+def selection_call(native: Any, selection: Selection) -> Any:
+    """Return a selection as `_native` takes it."""
+    grad, residual = selection.grad, selection.residual
+    return native.Selection(
         grad=0 if grad is None else grad.data_ptr(),
         dtype="float32" if grad is None else DTYPE_NAMES[grad.dtype],
         residual=residual.data_ptr(),
         num_elements=residual.shape[0],
-        k=k,
-        scale=scale,
-        value_dtype=DTYPE_NAMES[value_dtype],
-        hint=hint,
-        accumulated=accumulated.data_ptr(),
-        section=section.data_ptr(),
-        section_bytes=section.nbytes,
-        num_threads=torch.get_num_threads(),
-        instruction_set=instruction_set,
+        ks=list(selection.ks),
+        scale=selection.scale,
+        value_dtype=DTYPE_NAMES[selection.value_dtype],
+        hints=list(selection.hints),
+        accumulated=selection.accumulated.data_ptr(),
+        rows=selection.rows.data_ptr(),
+        rows_bytes=selection.rows.nbytes,
+        offset=selection.offset,
     )
-    return outcome
 
 
-def restore_selected(
-    native: Any,
-    section: Tensor,
-    *,
-    num_elements: int,
-    k: int,
-    value_dtype: torch.dtype,
-    residual: Tensor,
-) -> int:
-    """Call `_native.restore_selected`, whose stub says what it returns."""
-    problem: int = native.restore_selected(
-        section=section.data_ptr(),
-        section_bytes=section.nbytes,
-        num_elements=num_elements,
-        k=k,
-        value_dtype=DTYPE_NAMES[value_dtype],
-        residual=residual.data_ptr(),
+def sections_call(native: Any, sections: Sections) -> Any:
+    """Return the sections of a parameter as `_native` takes them."""
+    return native.Sections(
+        rows=sections.rows.data_ptr(),
+        rows_bytes=sections.rows.nbytes,
+        offset=sections.offset,
+        num_elements=sections.array.shape[0],
+        ks=list(sections.ks),
+        num_shares=sections.num_shares,
+        value_dtype=DTYPE_NAMES[sections.value_dtype],
+        skip=list(sections.skip),
+        array=sections.array.data_ptr(),
+        dtype=DTYPE_NAMES[sections.array.dtype],
     )
-    return problem
-
-
-def clear_selected(
-    native: Any,
-    section: Tensor,
-    *,
-    num_elements: int,
-    k: int,
-    value_dtype: torch.dtype,
-    tensor: Tensor,
-) -> int:
-    """Call `_native.clear_selected`, whose stub says what it returns."""
-    problem: int = native.clear_selected(
-        section=section.data_ptr(),
-        section_bytes=section.nbytes,
-        num_elements=num_elements,
-        k=k,
-        value_dtype=DTYPE_NAMES[value_dtype],
-        tensor=tensor.data_ptr(),
-    )
-    return problem
-
-
-def add_selected(
-    native: Any,
-    payloads: Tensor,
-    *,
-    offset: int,
-    num_elements: int,
-    k: int,
-    value_dtype: torch.dtype,
-    scale: float,
-    out: Tensor,
-    skip: Sequence[int],
-    instruction_set: str | None = None,
-) -> tuple[int, int]:
-    """Call `_native.add_selected`, whose stub says what it returns.
-
-    Args:
-        native: The native library.
-        payloads: [P, B], uint8.
-        offset: Where the section starts in each row.
-        num_elements: Number of elements D.
-        k: Number of selected elements K of each rank.
-        value_dtype: torch.float32 or torch.bfloat16.
-        scale: Factor of every value.
-        out: Written. [D], float32, float16 or bfloat16.
-        skip: Ranks that are left out.
-        instruction_set: Forces one; None for the best. For tests and benchmarks.
-    """
-    outcome: tuple[int, int] = native.add_selected(
-        payloads=payloads.data_ptr(),
-        payload_bytes=payloads.nbytes,
-        num_ranks=payloads.shape[0],
-        offset=offset,
-        num_elements=num_elements,
-        k=k,
-        value_dtype=DTYPE_NAMES[value_dtype],
-        scale=scale,
-        out=out.data_ptr(),
-        dtype=DTYPE_NAMES[out.dtype],
-        skip=list(skip),
-        num_threads=torch.get_num_threads(),
-        instruction_set=instruction_set,
-    )
-    return outcome

@@ -47,7 +47,7 @@ def select_top_k(
     accumulated: Tensor,
     section: Tensor,
 ) -> tuple[int, int]:
-    """Do what `_native.select_top_k` does, and return what it returns."""
+    """Do what `_native.select_top_k` does to one array; return threshold and number not finite."""
     total = residual
     num_nonfinite = 0
     if grad is not None:
@@ -116,30 +116,6 @@ def read_section(
 
 
 @torch.no_grad()
-def restore_selected(
-    section: Tensor, *, num_elements: int, k: int, value_dtype: torch.dtype, residual: Tensor
-) -> int:
-    """Do what `_native.restore_selected` does, and return what it returns."""
-    selected = read_section(section, num_elements=num_elements, k=k, value_dtype=value_dtype)
-    if isinstance(selected, int):
-        return selected
-    residual[selected.elements] += selected.values
-    return 0
-
-
-@torch.no_grad()
-def clear_selected(
-    section: Tensor, *, num_elements: int, k: int, value_dtype: torch.dtype, tensor: Tensor
-) -> int:
-    """Do what `_native.clear_selected` does, and return what it returns."""
-    selected = read_section(section, num_elements=num_elements, k=k, value_dtype=value_dtype)
-    if isinstance(selected, int):
-        return selected
-    tensor[selected.elements] = 0.0
-    return 0
-
-
-@torch.no_grad()
 def add_selected(
     payloads: Tensor,
     *,
@@ -151,7 +127,7 @@ def add_selected(
     out: Tensor,
     skip: Sequence[int],
 ) -> tuple[int, int]:
-    """Do what `_native.add_selected` does, and return what it returns."""
+    """Do what `_native.add_selected` does to one parameter, and return what it reports."""
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
     factor = torch.tensor(scale, dtype=torch.float32, device=out.device)
     total = torch.zeros(num_elements, dtype=torch.float32, device=out.device)

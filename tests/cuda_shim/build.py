@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.util
 import os
@@ -77,6 +78,13 @@ def load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def num_launches(module: ModuleType) -> int:
+    """Return how many kernels a module has launched since it was loaded."""
+    assert module.__file__ is not None
+    count: int = ctypes.CDLL(module.__file__).cuda_shim_num_launches()
+    return count
 
 
 def _flags_of(source: Path) -> tuple[str, ...]:

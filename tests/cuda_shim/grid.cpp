@@ -113,6 +113,7 @@ cudaError_t run_grid(dim3 grid,
   }
   Machine& self = machine();
   const std::lock_guard<std::mutex> one_at_a_time(self.mutex);
+  ++self.num_launches;
   const hvs::cpu::DefaultFloatEnvironment environment;
   gridDim = grid;
   blockDim = block;
@@ -137,3 +138,9 @@ cudaError_t run_grid(dim3 grid,
 }
 
 }  // namespace cuda_shim
+
+// For tests: launches since the library was loaded.
+extern "C" __attribute__((visibility("default"))) long
+cuda_shim_num_launches() {
+  return cuda_shim::machine().num_launches;
+}

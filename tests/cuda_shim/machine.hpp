@@ -41,6 +41,7 @@ struct Machine {
   std::vector<std::unique_ptr<Fibre>> fibres;
   const std::function<void()>* body = nullptr;
   size_t num_threads = 0;
+  long num_launches = 0;
   size_t current = 0;
   jmp_buf scheduler;
   std::string reason;

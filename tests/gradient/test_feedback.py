@@ -9,6 +9,7 @@ from torch import Tensor
 from horovod_sylvie.gradient.feedback import Feedback
 from horovod_sylvie.ops.shares import add_shares
 from horovod_sylvie.ops.top_k import restore_selected, section_bytes
+from horovod_sylvie.ops.top_k_many import select_many
 
 D, K = 500, 20
 CPU = torch.device("cpu")
@@ -35,11 +36,14 @@ def select(
     scale: float = 1.0,
 ) -> tuple[Tensor, int]:
     """Select, and return what was selected, and how much was not finite. [D], float32"""
-    section = torch.zeros(section_bytes(D, K, dtype), dtype=torch.uint8)
-    report = feedback.select(grad, k=K, scale=scale, section=section, dtype=dtype)
+    row = torch.zeros(1, section_bytes(D, K, dtype), dtype=torch.uint8)
+    report = select_many(
+        [feedback.prepare(grad, ks=(K,), scale=scale, rows=row, offset=0, dtype=dtype)]
+    )
+    feedback.remember(report.each[0])
     sent = torch.zeros(D)
-    restore_selected(section, num_elements=D, k=K, value_dtype=dtype, residual=sent)
-    return sent, report.num_nonfinite
+    restore_selected(row[0], num_elements=D, k=K, value_dtype=dtype, residual=sent)
+    return sent, int(report.num_nonfinite)
 
 
 def accumulated(residual: Tensor, grad: Tensor, scale: float) -> Tensor:
@@ -172,9 +176,11 @@ def test_selection_by_share_is_committed_or_reverted_to_the_bit(
         grad = torch.randn(size, generator=torch.Generator().manual_seed(step))
         before = feedback.residual.clone()
         velocity = None if feedback.velocity is None else feedback.velocity.clone()
-        report = feedback.select_shares(
+        selection = feedback.prepare(
             grad, ks=counts, scale=0.5, rows=rows, offset=8, dtype=value_dtype
         )
+        report = select_many([selection]).each[0]
+        feedback.remember(report)
         if step == 2:
             feedback.revert()
             assert torch.equal(feedback.residual, before)

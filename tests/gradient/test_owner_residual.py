@@ -11,6 +11,7 @@ from horovod_sylvie.gradient.owner_residual import OwnerResidual, OwnerResiduals
 from horovod_sylvie.gradient.parameter import ExchangedParameter
 from horovod_sylvie.ops.shares import share_places
 from horovod_sylvie.ops.top_k import restore_selected, section_bytes
+from horovod_sylvie.ops.top_k_many import select_many
 
 D, K = 20_000, 300
 CPU = torch.device("cpu")
@@ -30,11 +31,13 @@ def numbers(count: int, seed: int) -> Tensor:
 def select(owned: OwnerResidual, total: Tensor) -> tuple[Tensor, int]:
     """Select, and return what was selected, and how much was not finite. [S]"""
     size = owned.residual.numel()
-    section = torch.zeros(section_bytes(size, K, torch.bfloat16), dtype=torch.uint8)
-    count = owned.select(total, k=K, section=section, dtype=torch.bfloat16)
+    row = torch.zeros(1, section_bytes(size, K, torch.bfloat16), dtype=torch.uint8)
+    selection = owned.prepare(total, ks=(K,), scale=1.0, rows=row, offset=0, dtype=torch.bfloat16)
+    report = select_many([selection])
+    owned.remember(report.each[0])
     sent = torch.zeros(size)
-    restore_selected(section, num_elements=size, k=K, value_dtype=torch.bfloat16, residual=sent)
-    return sent, count
+    restore_selected(row[0], num_elements=size, k=K, value_dtype=torch.bfloat16, residual=sent)
+    return sent, int(report.num_nonfinite)
 
 
 def test_sum_and_residual_are_sent_or_kept_to_the_bit() -> None:

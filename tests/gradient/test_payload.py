@@ -11,13 +11,13 @@ from torch import Tensor
 
 import horovod_sylvie as hvs
 from horovod_sylvie.gradient.payload import (
-    HEADER_BYTES,
     Header,
-    PayloadLayout,
-    make_layout,
     open_payload,
+    receive_payloads,
     seal,
+    seal_rows,
 )
+from horovod_sylvie.gradient.payload_layout import HEADER_BYTES, PayloadLayout, make_layout
 from horovod_sylvie.ops.checksum import checksum
 from horovod_sylvie.ops.top_k import section_bytes
 
@@ -39,10 +39,8 @@ def sealed(header: Header | None = None) -> Tensor:
 
 
 def opened(payload: Tensor, layout: PayloadLayout | None = None, step: int = STEP) -> Header:
-    received, header = payload.clone(), payload[:HEADER_BYTES].clone()
-    return open_payload(
-        received, header, layout or layout_of(), step=step, rank=RANK, group="fc.weight"
-    )
+    received = receive_payloads(payload.clone()[None])[0]
+    return open_payload(received, layout or layout_of(), step=step, rank=RANK, group="fc.weight")
 
 
 @pytest.mark.parametrize("value_dtype", [torch.bfloat16, torch.float32])
@@ -86,6 +84,24 @@ def test_header_is_laid_out_as_documented() -> None:
 
 def test_count_that_no_field_holds_is_saturated() -> None:
     assert opened(sealed(Header(num_nonfinite=2**40))).num_nonfinite == 2**32 - 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2**32 - 1, 2**40])
+@pytest.mark.parametrize("empty", [False, True])
+def test_count_in_a_tensor_is_sent_as_a_number_is(count: int, empty: bool) -> None:
+    unread = sealed(Header(torch.tensor(count), empty))
+    assert torch.equal(unread, sealed(Header(count, empty)))
+
+
+def test_rows_are_sealed_each_with_its_own_layout() -> None:
+    layouts = [layout_of("first"), layout_of("second")]
+    rows = torch.stack([sealed(), sealed()])
+    seal_rows(rows, layouts, Header(torch.tensor(3)), step=STEP, rank=RANK)
+    for row, layout in zip(rows, layouts, strict=True):
+        alone = row.clone()
+        seal(alone, layout, Header(3), step=STEP, rank=RANK)
+        assert torch.equal(row, alone)
+        assert opened(row, layout) == Header(3)
 
 
 def test_any_flipped_bit_is_found_and_names_the_rank() -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from horovod_sylvie.gradient.payload import Header, PayloadError, open_payloads, seal
+from horovod_sylvie.gradient.payload import (
+    Header,
+    PayloadError,
+    open_payload,
+    receive_payloads,
+    seal,
+)
 from horovod_sylvie.gradient.share_payload import SharesLayout, make_shares_layout
 from horovod_sylvie.ops.top_k import section_bytes
 
@@ -37,8 +43,9 @@ def test_row_to_one_owner_is_refused_by_another_and_as_a_sum() -> None:
     layout = layout_of()
     row = torch.zeros(layout.nbytes, dtype=torch.uint8)
     seal(row, layout.rows[1], Header(num_nonfinite=2), step=5, rank=0)
-    opened = open_payloads(row.clone()[None], layout.rows[1], step=5, group="g")
-    assert list(opened) == [Header(num_nonfinite=2)]
+    received = receive_payloads(row[None])[0]
+    opened = open_payload(received, layout.rows[1], step=5, rank=0, group="g")
+    assert opened == Header(num_nonfinite=2)
     for other in (layout.rows[0], layout.rows[2], layout.sums):
         with pytest.raises(PayloadError, match="plan hash"):
-            list(open_payloads(row.clone()[None], other, step=5, group="g"))
+            open_payload(received, other, step=5, rank=0, group="g")

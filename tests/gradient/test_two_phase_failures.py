@@ -153,7 +153,7 @@ def test_forged_section_of_sums_writes_nothing() -> None:
         rank.exchange.start(Step(0))
         rank.exchange.proceed()
         assert rank.exchange.wait() == []
-        with pytest.raises(ValueError, match="add_shares: the section of rank 0 is corrupt"):
+        with pytest.raises(ValueError, match="add_many: the section of rank 0 is corrupt"):
             rank.exchange.decode(3)
         rank.exchange.revert()
         assert_same(rank.gradients(), local)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from horovod_sylvie.ops import shares_kernels, shares_reference
+from horovod_sylvie.ops import shares_reference, top_k_kernels
 from horovod_sylvie.ops.native import native_or_none
+from horovod_sylvie.ops.selection import Selection
 from horovod_sylvie.ops.shares import share_elements
 from horovod_sylvie.ops.top_k import section_bytes
 
@@ -84,26 +85,18 @@ def select_kernel(
     *,
     hints: list[int] | None = None,
     in_place: bool = False,
-    instruction_set: str | None = None,
+    native: Any = None,
+    **options: Any,
 ) -> Outcome:
     """Select with a kernel."""
     residual = residual.clone()
     rows = blank_rows(residual.numel(), ks, value_dtype, 0xA5)
     accumulated = residual if in_place else torch.full_like(residual, 9.0)
-    report = shares_kernels.select_shares(
-        native_or_none(),
-        grad,
-        residual,
-        ks=ks,
-        scale=scale,
-        value_dtype=value_dtype,
-        hints=[0] * len(ks) if hints is None else hints,
-        accumulated=accumulated,
-        rows=rows,
-        offset=OFFSET,
-        instruction_set=instruction_set,
-    )
-    return Outcome(report, rows, accumulated)
+    hints = [0] * len(ks) if hints is None else hints
+    selection = Selection(grad, residual, ks, scale, value_dtype, hints, accumulated, rows, OFFSET)
+    report = top_k_kernels.select(native or native_or_none(), [selection], **options)
+    thresholds = [*report[:, 0].tolist(), *[0] * (len(ks) - len(report))]
+    return Outcome((thresholds, int(report[:, 1].sum())), rows, accumulated)
 
 
 def same(left: Outcome, right: Outcome) -> bool:

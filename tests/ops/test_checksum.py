@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from horovod_sylvie.ops.checksum import checksum, checksum_kernel, checksum_twin
+from horovod_sylvie.ops.checksum import (
+    checksum,
+    checksum_kernel,
+    checksum_rows,
+    checksum_twin,
+)
 from horovod_sylvie.ops.native import native_or_none
 
 from .row_cases import instruction_sets
@@ -30,21 +35,30 @@ def test_checksum_is_the_sum_of_mixed_words():
         for place in range(0, 80, 8)
     ]
     expected = sum(mix64(word ^ mix64(number + 1)) for number, word in enumerate(words))
-    assert checksum(data) == checksum_twin(data) == expected & MASK
+    assert checksum(data) == int(checksum_twin(data[None])) & MASK == expected & MASK
 
 
+@pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("nbytes", [0, 8, 16, 72, 4096, 8 * 65537, 3_000_008])
-def test_checksum_kernel_equals_twin(nbytes: int):
-    data = random_bytes(nbytes)
-    expected = checksum_twin(data)
+def test_checksum_kernel_equals_twin(nbytes: int, num_rows: int):
+    rows = random_bytes(num_rows * nbytes).view(num_rows, nbytes)
+    expected = checksum_twin(rows)
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             for instruction_set in instruction_sets():
-                assert checksum_kernel(native_or_none(), data, instruction_set) == expected
+                sums = checksum_kernel(native_or_none(), rows, instruction_set=instruction_set)
+                assert torch.equal(sums, expected)
     finally:
         torch.set_num_threads(before)
+
+
+def test_checksum_of_rows_is_that_of_each():
+    rows = random_bytes(400).view(5, 80)
+    assert [number & MASK for number in checksum_rows(rows).tolist()] == [
+        checksum(row) for row in rows
+    ]
 
 
 def test_checksum_of_bytes_anywhere_in_memory_is_the_same():
@@ -95,7 +109,21 @@ def test_checksum_given_wrong_data_raises(data: object, error: type[Exception], 
         checksum(data)
 
 
+def test_checksum_of_rows_of_a_wrong_length_raises():
+    with pytest.raises(ValueError, match="checksum_rows: expected a shape .* for 'rows'"):
+        checksum_rows(torch.zeros(2, 9, dtype=torch.uint8))
+
+
 @pytest.mark.skipif(not instruction_sets(), reason="needs the native library")
-def test_checksum_binding_given_wrong_size_raises():
-    with pytest.raises(ValueError, match="expected a multiple of 8 for 'nbytes', got 9"):
-        native_or_none().checksum(data=0, nbytes=9, num_threads=1)
+@pytest.mark.parametrize(
+    ("argument", "value", "text"),
+    [
+        ("rows_bytes", 18, "expected a multiple of 8 for each row for 'rows_bytes', got 9"),
+        ("rows_bytes", 17, "expected 16 for 'rows_bytes', got 17"),
+        ("num_rows", 0, "for 'num_rows', got 0"),
+    ],
+)
+def test_checksum_binding_given_wrong_size_raises(argument: str, value: int, text: str):
+    arguments = {"rows": 0, "rows_bytes": 16, "num_rows": 2, "sums": 0, "num_threads": 1}
+    with pytest.raises(ValueError, match=text):
+        native_or_none().checksum(**arguments | {argument: value})

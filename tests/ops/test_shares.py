@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from horovod_sylvie.ops.selected import CorruptSectionError, add_selected
+from horovod_sylvie.ops.sections import CorruptSectionError
+from horovod_sylvie.ops.selected import add_selected
 from horovod_sylvie.ops.shares import (
     CHUNK_ELEMENTS,
     add_shares,

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from horovod_sylvie.ops import shares_kernels, shares_reference
+from horovod_sylvie.ops import shares_reference, top_k_kernels
 from horovod_sylvie.ops.native import native_or_none
+from horovod_sylvie.ops.sections import ShareSections
 
 from .row_cases import instruction_sets, same_bits
 from .shares_cases import CASES, OFFSET, ks_of, same, select_kernel, select_twin
@@ -51,11 +52,8 @@ def test_select_kernel_with_any_hints_equals_twin(
                 in_place=threads == 2,
                 instruction_set=instruction_set or "baseline",
             )
-            # An empty share's hint comes back: nothing was selected that would tell another
-            filled = [place for place, k in enumerate(ks) if k]
-            assert [outcome.report[0][place] for place in filled] == [
-                thresholds[place] for place in filled
-            ]
+            filled = sum(k > 0 for k in ks)
+            assert outcome.report[0][:filled] == thresholds[:filled]
             assert same(outcome._replace(report=expected.report), expected)
             assert outcome.report[1] == expected.report[1]
 
@@ -111,78 +109,17 @@ def test_add_and_clear_kernels_equal_twins(
         for threads, instruction_set in zip((1, 2, 3), instruction_sets(), strict=False):
             set_threads(threads)
             out = torch.full_like(expected, 9.0)
-            report = shares_kernels.add_shares(
-                native_or_none(), rows, out=out, instruction_set=instruction_set, **arguments
+            report = top_k_kernels.add(
+                native_or_none(),
+                [ShareSections(rows, array=out, skip=skip, **shape)],
+                scale=scale,
+                instruction_set=instruction_set,
             )
-            assert report == (-1, 0)
+            assert report.tolist() == [[-1, 0]]
             assert same_bits(out, expected)
     expected, tensor = torch.full((num_elements,), 7.0), torch.full((num_elements,), 7.0)
     assert shares_reference.clear_shares(rows, tensor=expected, **shape) == (-1, 0)
-    assert shares_kernels.clear_shares(native_or_none(), rows, tensor=tensor, **shape) == (-1, 0)
+    report = top_k_kernels.clear(native_or_none(), [ShareSections(rows, array=tensor, **shape)])
+    assert report.tolist() == [[-1, 0]]
     assert torch.equal(tensor, expected)
     assert int((tensor == 0).sum()) == sum(ks)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "text"),
-    [
-        ("num_elements", 0, "expected a number in \\[1, 4294967296\\] for 'num_elements', got 0"),
-        ("ks", [], "for 'len\\(ks\\)', got 0"),
-        ("ks", [11, 1], "expected a number in \\[0, 0\\] for 'ks', got 1"),
-        ("ks", [101, 0], "expected a number in \\[1, 100\\] for 'ks', got 101"),
-        ("ks", [0, 0], "expected a number in \\[1, 100\\] for 'ks', got 0"),
-        ("value_dtype", "float16", "for 'value_dtype', got 'float16'"),
-        ("dtype", "int8", "for 'dtype', got 'int8'"),
-        ("rows_bytes", 161, "expected 160 for 'rows_bytes', got 161"),
-        ("offset", 16, "expected a number in \\[0, 8\\] for 'offset', got 16"),
-        ("offset", -8, "for 'offset', got -8"),
-        ("instruction_set", "mmx", "for 'instruction_set', got 'mmx'"),
-    ],
-)
-def test_bindings_given_wrong_argument_raise(argument: str, value: object, text: str):
-    shape = {"num_elements": 100, "ks": [11, 0], "value_dtype": "float32"}
-    rows = {"rows": 0, "rows_bytes": 160, "offset": 8}
-    more = {"scale": 1.0, "dtype": "float32", "num_threads": 1}
-    calls = (
-        (
-            native_or_none().select_shares,
-            {"grad": 0, "residual": 0, "hints": [0, 0], "accumulated": 0} | more,
-        ),
-        (native_or_none().add_shares, {"out": 0, "skip": []} | more),
-        (native_or_none().clear_shares, {"tensor": 0}),
-    )
-    for call, others in calls:
-        arguments = shape | rows | others
-        if argument in arguments or (argument == "instruction_set" and "dtype" in others):
-            with pytest.raises(ValueError, match=text):
-                call(**arguments | {argument: value})
-
-
-@pytest.mark.parametrize(
-    ("binding", "argument", "value", "text"),
-    [
-        ("select_shares", "hints", [0], "expected 2 for 'len\\(hints\\)', got 1"),
-        ("add_shares", "skip", [2], "expected a number in \\[0, 1\\] for 'skip', got 2"),
-    ],
-)
-def test_binding_given_lists_of_another_number_of_shares_raises(
-    binding: str, argument: str, value: object, text: str
-):
-    special = {
-        "select_shares": {"grad": 0, "residual": 0, "accumulated": 0},
-        "add_shares": {"out": 0},
-    }
-    with pytest.raises(ValueError, match=text):
-        getattr(native_or_none(), binding)(
-            num_elements=100,
-            ks=[11, 0],
-            value_dtype="float32",
-            rows=0,
-            rows_bytes=160,
-            offset=0,
-            scale=1.0,
-            dtype="float32",
-            num_threads=1,
-            **special[binding],
-            **{argument: value},
-        )

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from horovod_sylvie.ops import shares_kernels, shares_reference, top_k_kernels, top_k_reference
+from horovod_sylvie.ops import shares_reference, top_k_kernels, top_k_reference
 from horovod_sylvie.ops.native import native_or_none
+from horovod_sylvie.ops.sections import RankSections, ShareSections
+from horovod_sylvie.ops.selection import Selection
 
 from . import shares_cases, top_k_cases
 from .row_cases import instruction_sets, same_bits
@@ -63,19 +65,13 @@ def test_select_into_large_array_equals_twin(
         for hint, instruction_set in itertools.product((0, expected.report[0]), instruction_sets()):
             array, whole = guarded(distance)
             section = torch.full_like(expected.section, 0x5A)
-            report = top_k_kernels.select_top_k(
-                native_or_none(),
-                grad,
-                residual,
-                k=k,
-                scale=0.3,
-                value_dtype=value_dtype,
-                hint=hint,
-                accumulated=array,
-                section=section,
-                instruction_set=instruction_set,
+            selection = Selection(
+                grad, residual, (k,), 0.3, value_dtype, (hint,), array, section[None], 0
             )
-            outcome = top_k_cases.Outcome(report, section, array)
+            report = top_k_kernels.select(
+                native_or_none(), [selection], instruction_set=instruction_set
+            )
+            outcome = top_k_cases.Outcome(tuple(report[0].tolist()), section, array)
             assert top_k_cases.same(outcome, expected), (instruction_set, hint, k)
             assert_guards_kept(array, whole)
 
@@ -108,23 +104,20 @@ def test_shares_of_large_array_equal_twins(num_shares: int, set_threads):
     ks = shares_cases.ks_of(D, num_shares, 0.01)
     expected = shares_cases.select_twin(grad, residual, ks)
     shape = {"offset": shares_cases.OFFSET, "ks": ks, "value_dtype": torch.float32}
-    sums = {"scale": 0.3, "skip": [1]}
     expected_out = torch.empty(D)
-    shares_reference.add_shares(expected.rows, out=expected_out, **shape, **sums)
+    shares_reference.add_shares(expected.rows, out=expected_out, scale=0.3, skip=[1], **shape)
     for threads, instruction_set in itertools.product((1, 2), instruction_sets()):
         set_threads(threads)
         outcome = shares_cases.select_kernel(grad, residual, ks, instruction_set=instruction_set)
         assert shares_cases.same(outcome, expected)
         array, whole = guarded(0)
-        report = shares_kernels.add_shares(
+        report = top_k_kernels.add(
             native_or_none(),
-            expected.rows,
-            out=array,
+            [ShareSections(expected.rows, array=array, skip=[1], **shape)],
+            scale=0.3,
             instruction_set=instruction_set,
-            **shape,
-            **sums,
         )
-        assert report == (-1, 0)
+        assert report.tolist() == [[-1, 0]]
         assert same_bits(array, expected_out)
         assert_guards_kept(array, whole)
 
@@ -140,23 +133,21 @@ def test_add_into_large_array_equals_twin(
         for name in ("normal", "ascending", "denormal")
     ]
     for skip, scale in (([], 0.3), ([1], -1e30), ([0, 1, 2], 1.0)):
-        arguments = {
-            "offset": 0,
-            "num_elements": D,
-            "k": D // 30,
-            "value_dtype": value_dtype,
-            "scale": scale,
-            "skip": skip,
-        }
+        arguments = {"offset": 0, "k": D // 30, "value_dtype": value_dtype, "skip": skip}
         expected = torch.empty(D, dtype=out_dtype)
         payloads = torch.stack(sections)
-        assert top_k_reference.add_selected(payloads, out=expected, **arguments) == (-1, 0)
+        assert top_k_reference.add_selected(
+            payloads, num_elements=D, scale=scale, out=expected, **arguments
+        ) == (-1, 0)
         for threads, instruction_set in zip((1, 2, 3), instruction_sets(), strict=False):
             set_threads(threads)
             array, whole = guarded(distance, out_dtype)
-            report = top_k_kernels.add_selected(
-                native_or_none(), payloads, out=array, instruction_set=instruction_set, **arguments
+            report = top_k_kernels.add(
+                native_or_none(),
+                [RankSections(payloads, array=array, **arguments)],
+                scale=scale,
+                instruction_set=instruction_set,
             )
-            assert report == (-1, 0)
+            assert report.tolist() == [[-1, 0]]
             assert same_bits(array, expected), (skip, instruction_set)
             assert_guards_kept(array, whole)

@@ -9,7 +9,7 @@ import torch
 
 from horovod_sylvie.ops import top_k_kernels, top_k_reference
 from horovod_sylvie.ops.native import native_or_none
-from horovod_sylvie.ops.top_k import section_bytes
+from horovod_sylvie.ops.sections import RankSections
 
 from .row_cases import instruction_sets, same_bits
 from .top_k_cases import (
@@ -185,84 +185,19 @@ def test_add_kernel_equals_twin(
     padding = torch.full((4, 8), 0xFF, dtype=torch.uint8)
     payloads = torch.cat((padding, torch.stack(sections), padding), dim=1)
     for skip, scale in (([], 1.0), ([3], 0.3), ([0, 2], -1e30), ([0, 1, 2, 3], 1.0)):
-        arguments = {
-            "offset": 8,
-            "num_elements": num_elements,
-            "k": k,
-            "value_dtype": value_dtype,
-            "scale": scale,
-            "skip": skip,
-        }
+        arguments = {"offset": 8, "k": k, "value_dtype": value_dtype, "skip": skip}
         expected = torch.full((num_elements,), 7.0, dtype=out_dtype)
-        report = top_k_reference.add_selected(payloads, out=expected, **arguments)
-        assert report == (-1, 0)
+        assert top_k_reference.add_selected(
+            payloads, num_elements=num_elements, out=expected, scale=scale, **arguments
+        ) == (-1, 0)
         for threads, instruction_set in zip((1, 2, 3), instruction_sets(), strict=False):
             set_threads(threads)
             out = torch.full_like(expected, 9.0)
-            report = top_k_kernels.add_selected(
-                native_or_none(), payloads, out=out, instruction_set=instruction_set, **arguments
+            report = top_k_kernels.add(
+                native_or_none(),
+                [RankSections(payloads, array=out, **arguments)],
+                scale=scale,
+                instruction_set=instruction_set,
             )
-            assert report == (-1, 0)
+            assert report.tolist() == [[-1, 0]]
             assert same_bits(out, expected), (skip, instruction_set)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "text"),
-    [
-        ("num_elements", 0, "expected a number in \\[1, 4294967296\\] for 'num_elements', got 0"),
-        ("num_elements", (1 << 32) + 1, "for 'num_elements', got 4294967297"),
-        ("k", 0, "expected a number in \\[1, 100\\] for 'k', got 0"),
-        ("k", 101, "for 'k', got 101"),
-        ("value_dtype", "float16", "for 'value_dtype', got 'float16'"),
-        ("dtype", "int8", "for 'dtype', got 'int8'"),
-        ("section_bytes", 71, "expected 72 for 'section_bytes', got 71"),
-        ("instruction_set", "mmx", "for 'instruction_set', got 'mmx'"),
-    ],
-)
-def test_select_binding_given_wrong_argument_raises(argument: str, value: object, text: str):
-    arguments = {
-        "grad": 0,
-        "dtype": "float32",
-        "residual": 0,
-        "num_elements": 100,
-        "k": 11,
-        "scale": 1.0,
-        "value_dtype": "float32",
-        "hint": 0,
-        "accumulated": 0,
-        "section": 0,
-        "section_bytes": section_bytes(100, 11, torch.float32),
-        "num_threads": 1,
-    }
-    with pytest.raises(ValueError, match=f"_native: expected .*{text.removeprefix('expected ')}"):
-        native_or_none().select_top_k(**{**arguments, argument: value})
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "text"),
-    [
-        ("num_ranks", 0, "for 'num_ranks', got 0"),
-        ("payload_bytes", 161, "expected 160 for 'payload_bytes', got 161"),
-        ("offset", 9, "expected a number in \\[0, 8\\] for 'offset', got 9"),
-        ("offset", -1, "for 'offset', got -1"),
-        ("k", 101, "for 'k', got 101"),
-        ("skip", [2], "expected a number in \\[0, 1\\] for 'skip', got 2"),
-    ],
-)
-def test_add_binding_given_wrong_argument_raises(argument: str, value: object, text: str):
-    arguments = {
-        "payloads": 0,
-        "payload_bytes": 160,
-        "num_ranks": 2,
-        "offset": 0,
-        "num_elements": 100,
-        "k": 11,
-        "value_dtype": "float32",
-        "scale": 1.0,
-        "out": 0,
-        "dtype": "float32",
-        "skip": [],
-        "num_threads": 1,
-    }
-    with pytest.raises(ValueError, match=text):
-        native_or_none().add_selected(**{**arguments, argument: value})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from horovod_sylvie.ops import top_k_kernels, top_k_reference
 from horovod_sylvie.ops.native import native_or_none
+from horovod_sylvie.ops.selection import Selection
 from horovod_sylvie.ops.top_k import section_bytes
 
 SIZES = (1, 2, 7, 65535, 65536, 65537, 200_000)
@@ -100,26 +101,19 @@ def select_kernel(
     *,
     hint: int = 0,
     in_place: bool = False,
-    instruction_set: str | None = None,
+    native: Any = None,
+    **options: Any,
 ) -> Outcome:
     """Select with a kernel, into memory that is not zero before."""
     residual = residual.clone()
     accumulated = residual if in_place else torch.full_like(residual, 9.0)
     nbytes = section_bytes(residual.numel(), k, value_dtype)
     section = torch.full((nbytes,), 0x5A, dtype=torch.uint8)
-    report = top_k_kernels.select_top_k(
-        native_or_none(),
-        grad,
-        residual,
-        k=k,
-        scale=scale,
-        value_dtype=value_dtype,
-        hint=hint,
-        accumulated=accumulated,
-        section=section,
-        instruction_set=instruction_set,
+    selection = Selection(
+        grad, residual, (k,), scale, value_dtype, (hint,), accumulated, section[None], 0
     )
-    return Outcome(report, section, accumulated)
+    report = top_k_kernels.select(native or native_or_none(), [selection], **options)
+    return Outcome(tuple(report[0].tolist()), section, accumulated)
 
 
 def same(left: Outcome, right: Outcome) -> bool:
