@@ -1,7 +1,9 @@
-"""Bytes of halo traffic, counted where they are sent.
+"""Bytes of halo traffic, counted where they are sent, and the seconds that it takes this rank.
 
 The counts are of this rank's messages to other ranks, headers included: what is handed to the
-communicator, not an estimate. Horovod's own framing and coordination are not in them.
+communicator, not an estimate. Horovod's own framing and coordination are not in them. Seconds are
+those of the thread that trains; where rows are on a GPU, encoding and decoding end later than the
+calls that are timed, and a wait may begin earlier.
 """
 
 from __future__ import annotations
@@ -45,8 +47,39 @@ class Traffic:
         )
 
 
+@dataclass(frozen=True)
+class ExchangeTimes:
+    """What exchanges took this rank.
+
+    Attributes:
+        encoding_s: Seconds spent turning rows into messages.
+        waiting_s: Seconds spent waiting for the peers' messages, behind whatever overlapped.
+        decoding_s: Seconds spent turning messages into rows.
+    """
+
+    encoding_s: float = 0.0
+    waiting_s: float = 0.0
+    decoding_s: float = 0.0
+
+    def __add__(self, other: ExchangeTimes) -> ExchangeTimes:
+        """Return the sum, field by field."""
+        return ExchangeTimes(
+            self.encoding_s + other.encoding_s,
+            self.waiting_s + other.waiting_s,
+            self.decoding_s + other.decoding_s,
+        )
+
+    def __sub__(self, other: ExchangeTimes) -> ExchangeTimes:
+        """Return the difference, field by field: what it took since `other` was read."""
+        return ExchangeTimes(
+            self.encoding_s - other.encoding_s,
+            self.waiting_s - other.waiting_s,
+            self.decoding_s - other.decoding_s,
+        )
+
+
 class TrafficLedger:
-    """Traffic by layer and direction.
+    """Traffic by layer and direction, and times by direction.
 
     Directions: "features" (the input of the first layer, fetched once), "forward" and "backward"
     (training), "evaluation" (always full precision).
@@ -54,6 +87,7 @@ class TrafficLedger:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Direction], Traffic] = {}
+        self._times: dict[Direction, ExchangeTimes] = {}
 
     def record(
         self, layer: str, direction: Direction, bytes_sent: int, bytes_full_precision: int
@@ -69,6 +103,15 @@ class TrafficLedger:
         key = (layer, direction)
         entry = self._entries.get(key, Traffic())
         self._entries[key] = entry + Traffic(1, bytes_sent, bytes_full_precision)
+
+    def record_times(self, direction: Direction, times: ExchangeTimes) -> None:
+        """Add what a part of an exchange took.
+
+        Args:
+            direction: Of the exchange.
+            times: The part's.
+        """
+        self._times[direction] = self._times.get(direction, ExchangeTimes()) + times
 
     @property
     def entries(self) -> Mapping[tuple[str, Direction], Traffic]:
@@ -90,3 +133,19 @@ class TrafficLedger:
             if not directions or direction in directions
         ]
         return sum(entries, Traffic())
+
+    def times(self, *directions: Direction) -> ExchangeTimes:
+        """Return what the exchanges of some directions took this rank.
+
+        Args:
+            directions: Which directions; none means all.
+
+        Returns:
+            The sum since the start, as for `total`.
+        """
+        chosen = [
+            times
+            for direction, times in self._times.items()
+            if not directions or direction in directions
+        ]
+        return sum(chosen, ExchangeTimes())

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,7 +28,7 @@ from .message import (
     write_outcome,
 )
 from .plan import HaloPlan, Route
-from .traffic import Direction, TrafficLedger
+from .traffic import Direction, ExchangeTimes, TrafficLedger
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class Transfer:
         header: What is in the headers, but for what the rows themselves tell.
         written: All that is in them, on the messages' device. [HEADER_BYTES], uint8
         name: The operation's name.
+        record_times: Told what waiting and decoding took.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Transfer:
         header: Header,
         written: Tensor,
         name: str,
+        record_times: Callable[[ExchangeTimes], None],
     ) -> None:
         self._comm = comm
         self._format = format_
@@ -57,6 +62,7 @@ class Transfer:
         self._header = header
         self._written = written
         self._name = name
+        self._record_times = record_times
         self._handle: Handle | None = None
 
     def submit(self) -> None:
@@ -84,7 +90,9 @@ class Transfer:
         """
         self.submit()
         assert self._handle is not None, "it was submitted"
+        started_s = time.perf_counter()
         received = self._handle.wait()
+        came_s = time.perf_counter()
         peers = [peer for peer in range(self._comm.size) if peer != self._comm.rank]
         # The only bytes that the host reads, all at once
         headers = torch.cat([self._written[None], self._format.read_headers(received)]).cpu()
@@ -99,6 +107,9 @@ class Transfer:
                 "a too large learning rate; FullPrecision() passes such values on."
             )
         self._format.decode(received, out)
+        self._record_times(
+            ExchangeTimes(waiting_s=came_s - started_s, decoding_s=time.perf_counter() - came_s)
+        )
         return said.drift
 
 
@@ -112,7 +123,7 @@ class Sender:
         name: Begins the names of operations.
 
     Attributes:
-        traffic: Bytes sent so far, by layer and direction.
+        traffic: Bytes sent so far, by layer and direction, and times.
         steps: Exchanges made so far, by name.
     """
 
@@ -152,6 +163,7 @@ class Sender:
         Returns:
             The transfer.
         """
+        started_s = time.perf_counter()
         name = f"sylvie.{self._name}.{layer}.{direction}{suffix}"
         step = self.steps.get(name, 0)
         self.steps[name] = step + 1
@@ -166,7 +178,9 @@ class Sender:
         write_outcome(written, nonfinite, norms)
         format_.write_headers(messages, written)
         self._count(route, layer, direction, rows, messages.numel())
-        return Transfer(self._comm, format_, messages, header, written, name)
+        record_times = partial(self.traffic.record_times, direction)
+        record_times(ExchangeTimes(encoding_s=time.perf_counter() - started_s))
+        return Transfer(self._comm, format_, messages, header, written, name, record_times)
 
     def _key(self, name: str, step: int) -> int:
         text = f"{self._seed}|{self._comm.rank}|{name}|{step}".encode()

@@ -165,6 +165,22 @@ def test_report_counts_both_kinds_of_traffic(tmp_path: Path) -> None:
     run_on_partitions(GRAPH, tmp_path, 2, body)
 
 
+def test_times_of_exchanges_are_kept_by_direction(tmp_path: Path) -> None:
+    def body(comm: LoopbackCommunicator, part: hvs.Partition) -> None:
+        training = Training(comm, part)
+        training.epochs(2)
+        for direction in ("forward", "backward"):
+            times = training.halo.traffic.times(direction)
+            assert min(times.encoding_s, times.waiting_s, times.decoding_s) > 0
+        assert training.halo.traffic.times("evaluation").encoding_s == 0
+        training.model.eval()
+        with torch.no_grad():
+            training.model(part.x, part.edge_index)
+        assert training.halo.traffic.times("evaluation").encoding_s > 0
+
+    run_on_partitions(GRAPH, tmp_path, 2, body)
+
+
 def test_epoch_report_says_what_was_old(tmp_path: Path) -> None:
     def body(comm: LoopbackCommunicator, part: hvs.Partition) -> None:
         training = Training(comm, part, staleness=hvs.Pipelined(warmup=1))

@@ -1,10 +1,10 @@
-"""The ledger of bytes: arithmetic, and snapshots that do not move."""
+"""The ledger of bytes and times: arithmetic, and snapshots that do not move."""
 
 from __future__ import annotations
 
 import pytest
 
-from horovod_sylvie.halo.traffic import Traffic, TrafficLedger
+from horovod_sylvie.halo.traffic import ExchangeTimes, Traffic, TrafficLedger
 
 
 def test_traffic_sum_and_difference_are_by_field() -> None:
@@ -56,3 +56,19 @@ def test_snapshot_does_not_follow_the_ledger_and_cannot_be_written() -> None:
     assert ledger.total() - total == Traffic(2, 20, 200)
     with pytest.raises(TypeError, match="does not support item assignment"):
         before["a", "forward"] = Traffic()  # type: ignore[index]
+
+
+def test_times_sum_and_difference_are_by_field() -> None:
+    early, late = ExchangeTimes(1.0, 0.5, 0.25), ExchangeTimes(4.0, 2.0, 1.0)
+    assert early + late == ExchangeTimes(5.0, 2.5, 1.25)
+    assert late - early == ExchangeTimes(3.0, 1.5, 0.75)
+
+
+def test_times_of_directions_are_what_was_recorded_of_them() -> None:
+    ledger = TrafficLedger()
+    assert ledger.times() == ExchangeTimes()
+    ledger.record_times("forward", ExchangeTimes(encoding_s=1.0))
+    ledger.record_times("forward", ExchangeTimes(waiting_s=2.0, decoding_s=4.0))
+    ledger.record_times("evaluation", ExchangeTimes(waiting_s=8.0))
+    assert ledger.times("forward", "backward") == ExchangeTimes(1.0, 2.0, 4.0)
+    assert ledger.times() == ExchangeTimes(1.0, 10.0, 4.0)
