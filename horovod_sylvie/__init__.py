@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .partition.local_partition import Partition
     from .partition.partitioner import partition_graph
     from .partition.report import PartitionReport
+    from .run_report.run_report import RunReport
 
 __all__ = [
     "Automatic",
@@ -75,6 +76,7 @@ __all__ = [
     "PayloadError",
     "PeerError",
     "Pipelined",
+    "RunReport",
     "Staleness",
     "SynchronizedBatchNorm",
     "Synchronous",
@@ -127,6 +129,7 @@ _MODULE_OF: Final = MappingProxyType(
         "PayloadError": "gradient.payload",
         "PeerError": "comm.errors",
         "Pipelined": "halo.staleness",
+        "RunReport": "run_report.run_report",
         "Staleness": "halo.staleness",
         "SynchronizedBatchNorm": "halo.batch_norm",
         "Synchronous": "halo.staleness",
