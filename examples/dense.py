@@ -108,7 +108,7 @@ def train(args: argparse.Namespace, data: Dataset) -> tuple[History, Any]:
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: lr_factor(step, args.epochs * num_steps)
     )
-    history, writer = History(), make_writer(args)
+    history, writer, page = History(), make_writer(args), make_report(args)
     for epoch in range(1, args.epochs + 1):
         model.train()
         batches = data.train_batches(args.batch_size, epoch, seed=args.seed, rank=rank, size=size)
@@ -124,8 +124,12 @@ def train(args: argparse.Namespace, data: Dataset) -> tuple[History, Any]:
         history.loss.append(hvd.allreduce(mean, name="loss").item())
         history.score.append(evaluate(args, model, data))
         report(args, history, optimizer, writer)
+        if page:
+            add_to_report(args, page, history, optimizer, num_steps)
     if writer:
         writer.close()
+    if page:
+        page.write()  # (hvs): all ranks
     return history, optimizer
 
 
@@ -162,6 +166,33 @@ def make_writer(args: argparse.Namespace) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(args.tensorboard)
+
+
+def make_report(args: argparse.Namespace) -> hvs.RunReport | None:
+    """Return what makes a page about the run, where one is asked for. Collective."""
+    if not args.report:
+        return None
+    title = f"{args.model} on {args.data}, compression {args.compression}"
+    return hvs.RunReport(args.report, title=title, options=vars(args))  # (hvs)
+
+
+def add_to_report(
+    args: argparse.Namespace,
+    page: hvs.RunReport,
+    history: History,
+    optimizer: Any,
+    num_steps: int,
+) -> None:
+    """Note the newest epoch."""
+    score = {score_name(args): history.score[-1]}
+    page.add_epoch(  # (hvs)
+        loss=history.loss[-1],
+        accuracy=None if args.model == "lstm" else score,
+        scores=score if args.model == "lstm" else None,
+        seconds=sum(history.step_s[-num_steps:]),
+        steps=num_steps,
+        optimizer=optimizer,
+    )
 
 
 def score_name(args: argparse.Namespace) -> str:

@@ -55,6 +55,8 @@ def parse_arguments(description: str) -> argparse.Namespace:
         parser.error("--momentum-mode dgc: needs a --momentum above 0")
     if args.json and not Path(args.json).resolve().parent.is_dir():
         parser.error(f"--json {args.json}: its directory does not exist")
+    if args.report and Path(args.report).is_file():
+        parser.error(f"--report {args.report}: it is a file; name a directory")
     if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
         parser.error("--tensorboard: its package is missing. Run: pip install tensorboard")
     return args
@@ -87,6 +89,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     add = parser.add_argument_group("output").add_argument
     add("--telemetry-every", type=int, default=0, help="steps between samples of the error")
     add("--json", help="write losses, test figures, times, bytes and options to this file")
+    add("--report", metavar="DIR", help="write a page about the run, report.html, and its figures")
     add("--tensorboard", metavar="DIR", help="write scalars there, for TensorBoard")
     return parser
 

@@ -25,7 +25,7 @@ from full_graph_checkpoint import load_checkpoint, newest_checkpoint, save_check
 from full_graph_choices import make_bits, make_codec, make_compression, make_staleness
 from full_graph_models import make_model
 from full_graph_options import parse_arguments
-from full_graph_report import History, epoch_line, last_line, summary, write_json
+from full_graph_report import History, epoch_line, last_line, shares_of, summary, write_json
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -95,12 +95,14 @@ def train(
     )
     torch.manual_seed(args.seed + 1000 * (1 + comm.rank))  # each rank drops out on its own
     history = resume(args, comm, model, optimizer) if args.resume else History()
+    page = make_report(args, comm)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     for epoch in range(len(history.loss) + 1, args.epochs + 1):
         start_s = time.perf_counter()
         loss = take_step(model, optimizer, part, halo)
         history.add_epoch(comm, loss, halo.last_epoch)
         history.epoch_s.append(time.perf_counter() - start_s)
+        evaluation = None
         if epoch % args.eval_every == 0 or epoch == args.epochs:
             evaluation = hvs.evaluate(predict(model, part), part, comm=comm)  # (hvs)
             history.add_evaluation(evaluation)
@@ -108,8 +110,28 @@ def train(
                 print(epoch_line(args, history, evaluation, halo.last_epoch), flush=True)
         if args.checkpoint and (epoch % args.checkpoint_every == 0 or epoch == args.epochs):
             save_checkpoint(Path(args.checkpoint), comm, model, optimizer, history)
+        if page:
+            page.add_epoch(  # (hvs)
+                epoch=epoch,
+                loss=history.loss[-1],
+                accuracy=shares_of(evaluation),
+                seconds=history.epoch_s[-1],
+                steps=1,
+                optimizer=optimizer,
+                halo=halo,
+            )
     halo.drain()  # (hvs)
+    if page:
+        page.write()  # (hvs): all ranks
     return history, halo
+
+
+def make_report(args: argparse.Namespace, comm: hvs.HorovodCommunicator) -> hvs.RunReport | None:
+    """Return what makes a page about the run, where one is asked for. Collective."""
+    if not args.report:
+        return None
+    title = f"{args.model} on {args.data}, codec {args.codec}"
+    return hvs.RunReport(args.report, comm=comm, title=title, options=vars(args))  # (hvs)
 
 
 def take_step(

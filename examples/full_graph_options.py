@@ -81,6 +81,8 @@ def check_files(parser: argparse.ArgumentParser, args: argparse.Namespace) -> No
                 parser.error(f"{option(name)}: --data {args.data} is a partition already")
     if args.json and not Path(args.json).resolve().parent.is_dir():
         parser.error(f"--json {args.json}: its directory does not exist")
+    if args.report and Path(args.report).is_file():
+        parser.error(f"--report {args.report}: it is a file; name a directory")
     if args.checkpoint is not None:
         check_checkpoint(parser, args)
         return
@@ -215,6 +217,7 @@ def add_output(add: Callable[..., argparse.Action]) -> None:
     """Add what is printed and kept."""
     add("--eval-every", type=int, default=10, help="epochs; the best on validation is reported")
     add("--json", help="write losses, accuracies, times, bytes and options to this file")
+    add("--report", metavar="DIR", help="write a page about the run, report.html, and its figures")
     add("--checkpoint", metavar="DIR", help="keep the newest checkpoint here, for all ranks to see")
     add("--checkpoint-every", type=int, default=10, metavar="EPOCHS", help="and after the last")
     add("--resume", action="store_true", help="go on from the checkpoint, up to --epochs")

@@ -77,6 +77,15 @@ class History:
         return History(**state | {"best": None if best is None else hvs.Evaluation(**best)})
 
 
+def shares_of(evaluation: hvs.Evaluation | None) -> dict[str, float | None]:
+    """Return what `RunReport.add_epoch` takes as accuracy; nothing where nothing was measured."""
+    if evaluation is None:
+        return {}
+    kind = "" if evaluation.metric == "accuracy" else f" {evaluation.metric}"
+    shares = {f"validation{kind}": evaluation.val, f"test{kind}": evaluation.test}
+    return {name: finite(value) for name, value in shares.items()}
+
+
 def epoch_line(
     args: Namespace,
     history: History,

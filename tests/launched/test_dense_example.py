@@ -64,7 +64,8 @@ def test_dense_on_images_learns_and_reports(
 def test_dense_on_text_with_every_option_learns_and_reports(tmp_path: Path) -> None:
     options = f"{LSTM} --epochs 3 --compression topk --density 0.1 --min-elements 512 --seed 3 "
     options += "--momentum-mode dgc --momentum 0.8 --clip-norm 2.0 --warmup-steps 8 --value-dtype "
-    options += "float32 --weight-decay 0.0001 --backward-passes 2 --telemetry-every 8"
+    options += "float32 --weight-decay 0.0001 --backward-passes 2 --telemetry-every 8 "
+    options += f"--report {tmp_path / 'report'}"
     figures, job = train(tmp_path, 2, options)
     assert len(figures["perplexity"]) == 3
     assert 2 < figures["perplexity"][-1] < 15  # of the source: below 3; chance is 26
@@ -74,6 +75,13 @@ def test_dense_on_text_with_every_option_learns_and_reports(tmp_path: Path) -> N
     given = dict(re.findall(r"--([a-z-]+) (\S+)", options))
     for name, text in given.items():
         assert str(figures[name.replace("-", "_")]) == text, name
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [each["loss"] for each in report["epochs"]] == figures["loss"]
+    assert [each["scores"]["perplexity"] for each in report["epochs"]] == figures["perplexity"]
+    sent = [each["gradients"]["bytes_sent_per_step"] for each in report["epochs"]]
+    assert sent[0] > sent[-1]  # the density comes down
+    assert sum(sent) / 3 == pytest.approx(figures["bytes_sent_per_step"])
+    assert "lstm.weight_hh_l0" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_dense_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
@@ -96,6 +104,8 @@ def test_dense_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
         ("--epochs 0", 2, "--epochs: expected at least 1, got 0"),
         ("--lr nan", 2, "--lr: expected a number above 0, got nan"),
         ("--json {folder}/nowhere/run.json", 2, "--json .*: its directory does not exist"),
+        ("--report {folder}/file", 2, "--report .*file: it is a file; name a directory"),
+        ("--data synthetic --report {folder}/file/below", 1, "OSError: RunReport: .*'directory'"),
         ("--data mnist:{folder}/absent.npz", 1, "FileNotFoundError: .*absent.npz"),
         ("--data text:{folder}", 1, "ValueError: read_dataset: expected digits, mnist:FILE.npz"),
         ("--data synthetic --batch-size 4000", 1, "ValueError: train: .*Lower --batch-size"),
@@ -104,6 +114,7 @@ def test_dense_with_equal_seeds_repeats_itself(tmp_path: Path) -> None:
 def test_dense_refuses_options_before_any_rank_waits(
     tmp_path: Path, options: str, code: int, text: str
 ) -> None:
+    (tmp_path / "file").touch()
     done = start(options.format(folder=tmp_path))
     assert done.returncode == code
     last_line = done.stderr.strip().splitlines()[-1]

@@ -90,12 +90,23 @@ def test_full_graph_bounded_is_stale_where_drift_is_small(tmp_path: Path) -> Non
     limit = 0.4
     options = f"--model gat --hidden 32 --staleness bounded --max-drift {limit} --warmup 3"
     options += " --layers 3 --dropout 0"  # a mask that is new in each epoch is a large change
-    figures = train(tmp_path, 2, f"{options} --epochs 15 --norm layer")
+    report = f"--report {tmp_path / 'report'}"
+    figures = train(tmp_path, 2, f"{options} --epochs 15 --norm layer {report}")
     for epoch, (stale, drift) in enumerate(zip(figures["stale"], figures["drift"], strict=True)):
         small = [name for name, value in drift.items() if value <= limit]
         assert stale == (small if epoch >= 3 else [])
         assert set(drift) == (set(figures["exchanges"]) if epoch >= 1 else set())
     assert 0 < sum(map(len, figures["stale"])) < 15 * len(figures["exchanges"])
+    told = json.loads((tmp_path / "report" / "report.json").read_text())["epochs"]
+    assert [each["loss"] for each in told] == figures["loss"]
+    assert [each["halo"]["stale"] for each in told] == figures["stale"]
+    assert [each["halo"]["drift"] for each in told] == figures["drift"]
+    assert [each["epoch"] for each in told if "accuracy" in each] == [10, 15]
+    sent = [
+        each["halo"]["forward_bytes_sent"] + each["halo"]["backward_bytes_sent"] for each in told
+    ]
+    assert sent == figures["bytes_sent"]
+    assert "convs.1.backward" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_full_graph_tries_both_and_keeps_one(tmp_path: Path) -> None:
@@ -201,6 +212,7 @@ def test_full_graph_program_in_the_readme_runs(tmp_path: Path) -> None:
     [
         ("--method random", "--method: --data .* is a partition already"),
         ("--json {folder}/nowhere/run.json", "--json .*: its directory does not exist"),
+        ("--report {folder}/file", "--report .*file: it is a file; name a directory"),
         ("--codec 2 --code centroid", "--code centroid: only for --codec 1"),
         ("--layers 0", "--layers: expected at least 1"),
         ("--model gat --hidden 30", r"--hidden \(30\) must be a multiple of --heads \(4\)"),
@@ -210,6 +222,7 @@ def test_full_graph_refuses_options_before_any_rank_waits(
     tmp_path: Path, options: str, text: str
 ) -> None:
     partition_graph(GRAPH, tmp_path / "parts", 1)
+    (tmp_path / "file").touch()
     command = [sys.executable, str(REPOSITORY / "examples/full_graph.py")]
     command += ["--data", str(tmp_path / "parts"), *options.format(folder=tmp_path).split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
