@@ -78,7 +78,10 @@ def make_halo(
 
 
 def train(
-    args: argparse.Namespace, comm: hvs.HorovodCommunicator, part: hvs.Partition
+    args: argparse.Namespace,
+    comm: hvs.HorovodCommunicator,
+    part: hvs.Partition,
+    page: hvs.RunReport | None,
 ) -> tuple[History, hvs.HaloExchange]:
     """Train, print one line every few epochs, and keep checkpoints where they are asked for."""
     torch.manual_seed(args.seed)
@@ -95,7 +98,6 @@ def train(
     )
     torch.manual_seed(args.seed + 1000 * (1 + comm.rank))  # each rank drops out on its own
     history = resume(args, comm, model, optimizer) if args.resume else History()
-    page = make_report(args, comm)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     for epoch in range(len(history.loss) + 1, args.epochs + 1):
         start_s = time.perf_counter()
@@ -169,11 +171,12 @@ def resume(
 
 def run(args: argparse.Namespace, comm: hvs.HorovodCommunicator) -> dict[str, Any]:
     """Partition if need be, train, and return the figures."""
+    page = make_report(args, comm)  # first: it may be that it cannot be written
     with partition_directory(args, comm) as directory, hvs.together(comm, "loading the partition"):
         part = hvs.load_partition(directory, comm.rank, comm.size, split=args.split)  # (hvs)
     if args.feature_norm == "l2":
         part = dataclasses.replace(part, x=functional.normalize(part.x))
-    history, halo = train(args, comm, part)
+    history, halo = train(args, comm, part, page)
     if comm.rank == 0:
         print(last_line(args, history))
     return summary(args, comm, history, halo)

@@ -132,10 +132,7 @@ def density_charts(document: Document) -> list[Chart]:
         note = "At the end of each epoch. A group is what travels in one message."
         note += _plans(document)
         charts.append(Chart("density", "Density of gradients", note, picture))
-    bits = [
-        series(name, document, reader("halo", f"{way}_bits"))
-        for way, name in (("forward", "rows, forward"), ("backward", "gradients, backward"))
-    ]
+    bits = [series(way, document, reader("halo", f"{way}_bits")) for way in ("forward", "backward")]
     bits = [line for line in bits if line.points]
     if bits:
         picture = line_chart(
@@ -146,7 +143,9 @@ def density_charts(document: Document) -> list[Chart]:
             epochs=span_of(document),
             from_zero=True,
         )
-        note = "Headers and all, where full precision has 32."
+        note = (
+            "Of rows forward and their gradients backward, headers and all; full precision has 32."
+        )
         charts.append(Chart("bits", "Bits of halo rows", note, picture))
     return charts
 
