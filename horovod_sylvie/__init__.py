@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .halo.packed_codec import Bits, OneBit
     from .halo.plan import HaloPlan
     from .halo.staleness import BoundedStaleness, Pipelined, Staleness, Synchronous
-    from .halo.traffic import Traffic, TrafficLedger
+    from .halo.traffic import ExchangeTimes, Traffic, TrafficLedger
     from .optimizer import DistributedOptimizer
     from .partition.graph import Graph
     from .partition.header import is_partition
@@ -61,6 +61,7 @@ __all__ = [
     "DistributedOptimizer",
     "EpochReport",
     "Evaluation",
+    "ExchangeTimes",
     "FullPrecision",
     "Graph",
     "Half",
@@ -114,6 +115,7 @@ _MODULE_OF: Final = MappingProxyType(
         "DistributedOptimizer": "optimizer",
         "EpochReport": "halo.epoch_report",
         "Evaluation": "halo.objective",
+        "ExchangeTimes": "halo.traffic",
         "FullPrecision": "halo.codec",
         "Graph": "partition.graph",
         "Half": "halo.codec",
