@@ -1,5 +1,5 @@
 // The row kernels of the CUDA half: what those of the CPU half do, with the
-// same bytes (pack_rows.hpp, unpack_rows.hpp). Defined only where
+// same bytes (pack_rows.hpp, unpack_rows.hpp, add_rows.hpp). Defined only where
 // kBuiltWithCuda.
 //
 // All pointers are of the current device, sizes are trusted, and `stream` is a
@@ -9,6 +9,7 @@
 // throws std::runtime_error with CUDA's reason.
 #pragma once
 
+#include "add_rows.hpp"
 #include "pack_rows.hpp"
 #include "row_report.hpp"
 #include "unpack_rows.hpp"
@@ -22,5 +23,9 @@ void pack_rows(const cpu::PackArguments& arguments,
 void unpack_rows(const cpu::UnpackArguments& arguments,
                  void* stream,
                  RowReport* report);
+
+void add_rows(const cpu::AddArguments& arguments,
+              void* stream,
+              RowReport* report);
 
 }  // namespace hvs::cuda

@@ -78,10 +78,6 @@ class RowReader {
   int64_t distance_;
 };
 
-inline void note(int64_t& first, int64_t position) {
-  first = first < 0 ? position : first;
-}
-
 template <int kBits>
 RowReport pack_piece(const PackArguments& arguments,
                      int64_t begin,
@@ -104,7 +100,7 @@ RowReport pack_piece(const PackArguments& arguments,
     }
     if (!finite) {
       --report.nonfinite_countdown;
-      note(report.nonfinite_position, position);
+      note_least(report.nonfinite_position, position);
     }
   }
   return report;

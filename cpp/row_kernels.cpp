@@ -16,12 +16,8 @@ const RowKernels& row_kernels(InstructionSet instruction_set) {
 RowReport merge_reports(const std::vector<RowReport>& pieces) {
   RowReport merged;
   for (const RowReport& piece : pieces) {
-    if (merged.corrupt_position < 0) {
-      merged.corrupt_position = piece.corrupt_position;
-    }
-    if (merged.nonfinite_position < 0) {
-      merged.nonfinite_position = piece.nonfinite_position;
-    }
+    note_least(merged.corrupt_position, piece.corrupt_position);
+    note_least(merged.nonfinite_position, piece.nonfinite_position);
     merged.nonfinite_countdown += piece.nonfinite_countdown + 1;
   }
   return merged;

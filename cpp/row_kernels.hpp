@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "add_rows.hpp"
 #include "instruction_set.hpp"
 #include "pack_rows.hpp"
 #include "row_report.hpp"
@@ -12,8 +13,9 @@
 
 namespace hvs::cpu {
 
-// Both work on positions [begin, end) and trust the index; reports are for
-// those. `scratch` is num_features floats for the piece alone.
+// They work on positions, or targets, [begin, end) and trust the row numbers;
+// reports are for those. `scratch` is num_features floats for the piece alone,
+// and as many again for sums.
 struct RowKernels {
   RowReport (*pack)(const PackArguments& arguments,
                     int64_t begin,
@@ -23,6 +25,10 @@ struct RowKernels {
                       int64_t begin,
                       int64_t end,
                       float* scratch);
+  RowReport (*add)(const AddArguments& arguments,
+                   int64_t begin,
+                   int64_t end,
+                   float* scratch);
 };
 
 // Null where the build's architecture does not have the instruction set.

@@ -158,6 +158,8 @@ inline Words load_codes(const uint8_t* codes) {
 #include "pack_rows.inl"
 #include "unpack_rows.inl"
 
+#include "add_rows.inl"
+
 }  // namespace
 
 #if defined(__clang__)
@@ -167,7 +169,7 @@ inline Words load_codes(const uint8_t* codes) {
 #endif
 
 const RowKernels* avx2_row_kernels() {
-  static constexpr RowKernels kKernels = {pack, unpack};
+  static constexpr RowKernels kKernels = {pack, unpack, add};
   return &kKernels;
 }
 

@@ -115,6 +115,8 @@ inline Words load_codes(const uint8_t* codes) {
 #include "pack_rows.inl"
 #include "unpack_rows.inl"
 
+#include "add_rows.inl"
+
 }  // namespace
 
 #if defined(__clang__)
@@ -125,7 +127,7 @@ inline Words load_codes(const uint8_t* codes) {
 #endif
 
 const RowKernels* avx512_row_kernels() {
-  static constexpr RowKernels kKernels = {pack, unpack};
+  static constexpr RowKernels kKernels = {pack, unpack, add};
   return &kKernels;
 }
 

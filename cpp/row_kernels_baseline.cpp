@@ -182,10 +182,12 @@ inline Words load_codes(const uint8_t* codes) {
 #include "pack_rows.inl"
 #include "unpack_rows.inl"
 
+#include "add_rows.inl"
+
 }  // namespace
 
 const RowKernels* baseline_row_kernels() {
-  static constexpr RowKernels kKernels = {pack, unpack};
+  static constexpr RowKernels kKernels = {pack, unpack, add};
   return &kKernels;
 }
 

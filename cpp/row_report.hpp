@@ -15,4 +15,12 @@ struct RowReport {
   int64_t nonfinite_countdown = -1;  // -1 - number of non-finite rows
 };
 
+// Notes a position, of which the first is kept. -1, which is none, is the
+// largest as unsigned.
+inline void note_least(int64_t& field, int64_t position) {
+  if (static_cast<uint64_t>(position) < static_cast<uint64_t>(field)) {
+    field = position;
+  }
+}
+
 }  // namespace hvs

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "add_rows.hpp"
 #include "binding_arguments.hpp"
 #include "cuda_rows.hpp"
 #include "cuda_runtime.hpp"
@@ -157,6 +158,63 @@ void unpack_rows(uint64_t payload,
   }
 }
 
+void add_rows(uint64_t rows,
+              int64_t rows_bytes,
+              int64_t num_rows,
+              int64_t num_features,
+              int bits,
+              uint64_t index,
+              uint64_t order,
+              int64_t num_added,
+              uint64_t targets,
+              uint64_t starts,
+              int64_t num_targets,
+              uint64_t out,
+              int64_t num_out,
+              const std::string& dtype,
+              uint64_t report,
+              int num_threads,
+              std::optional<uint64_t> stream,
+              const std::optional<std::string>& instruction_set) {
+  const ElementType type = to_element_type(kDoor, "dtype", dtype);
+  check_shape("rows", num_rows, num_features);
+  check_shape("order", num_added, num_features);
+  check_shape("targets", num_targets, num_features);
+  check_shape("out", num_out, num_features);
+  int64_t row_bytes = num_features * (type == ElementType::kFloat32 ? 4 : 2);
+  if (bits != 0) {
+    check_bits(bits);
+    row_bytes = kHeaderBytes + code_bytes(num_features, bits);
+  }
+  check_size("rows_bytes", rows_bytes, num_rows * row_bytes);
+  if (index == 0) {
+    check_size("num_added", num_added, num_rows);
+  }
+  const cpu::AddArguments arguments = {to_pointer<const void*>(rows),
+                                       num_rows,
+                                       num_features,
+                                       bits,
+                                       to_pointer<const int64_t*>(index),
+                                       to_pointer<const int64_t*>(order),
+                                       num_added,
+                                       to_pointer<const int64_t*>(targets),
+                                       to_pointer<const int64_t*>(starts),
+                                       num_targets,
+                                       to_pointer<void*>(out),
+                                       num_out,
+                                       type};
+  const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
+  RowReport* out_report = to_pointer<RowReport*>(report);
+  const py::gil_scoped_release release;
+  if (!stream) {
+    *out_report = cpu::add_rows(arguments, num_threads, chosen);
+  } else if constexpr (kBuiltWithCuda) {
+    cuda::add_rows(arguments, to_pointer<void*>(*stream), out_report);
+  } else {
+    refuse_stream(kDoor);
+  }
+}
+
 }  // namespace
 
 void register_rows(py::module_& module) {
@@ -180,6 +238,15 @@ void register_rows(py::module_& module) {
              py::arg("stream") = py::none(),
              py::arg("instruction_set") = py::none(),
              "Gather and decode packed rows; see _native.pyi.");
+  module.def("add_rows", &add_rows, py::kw_only(), py::arg("rows"),
+             py::arg("rows_bytes"), py::arg("num_rows"),
+             py::arg("num_features"), py::arg("bits"), py::arg("index"),
+             py::arg("order"), py::arg("num_added"), py::arg("targets"),
+             py::arg("starts"), py::arg("num_targets"), py::arg("out"),
+             py::arg("num_out"), py::arg("dtype"), py::arg("report"),
+             py::arg("num_threads"), py::arg("stream") = py::none(),
+             py::arg("instruction_set") = py::none(),
+             "Add rows to given rows; see _native.pyi.");
 }
 
 }  // namespace hvs

@@ -140,10 +140,10 @@ RowReport unpack_piece(const UnpackArguments& arguments,
       }
     }
     if (kind == RowKind::kCorrupt) {
-      note(report.corrupt_position, position);
+      note_least(report.corrupt_position, position);
     } else if (kind == RowKind::kNonFinite) {
       --report.nonfinite_countdown;
-      note(report.nonfinite_position, position);
+      note_least(report.nonfinite_position, position);
     }
   }
   return report;

@@ -2,7 +2,7 @@
 #include "cuda_rows.hpp"
 #include "launch.cuh"
 #include "row_groups.cuh"
-#include "row_stores.cuh"
+#include "row_tiles.cuh"
 #include "unpacked_row.cuh"
 
 namespace hvs::cuda {
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kBlockThreads, kUnpackMinBlocks)
   const RowPlace place = RowPlace::here();
   const int64_t num_features = arguments.num_features;
   const int64_t row_bytes = kHeaderBytes + code_bytes(num_features, kBits);
-  const RowStores stores(arguments.out, arguments.type, num_features);
+  const RowTiles out(arguments.out, arguments.type, num_features, place.lane);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kUnpackBlockRows;
   for (int64_t position = static_cast<int64_t>(blockIdx.x) * kUnpackBlockRows +
                           threadIdx.x / kRowLanes;
@@ -31,14 +31,13 @@ __global__ void __launch_bounds__(kBlockThreads, kUnpackMinBlocks)
     const UnpackedRow<kBits> row(arguments.payload + id * row_bytes,
                                  num_features, place);
     if (row.kind() != RowKind::kCorrupt) {
-      stores.write(row, position, place.lane);
+      for (int64_t begin = 0; begin < num_features; begin += kTileColumns) {
+        float values[kLaneColumns] = {};
+        out.read(row, begin, values);
+        out.store(position, begin, values);
+      }
     }
-    if (place.lane == 0 && row.kind() == RowKind::kCorrupt) {
-      note_position(&report->corrupt_position, position);
-    }
-    if (place.lane == 0 && row.kind() == RowKind::kNonFinite) {
-      note_nonfinite(report, position);
-    }
+    note_kind(report, row.kind(), position, place.lane);
   }
 }
 

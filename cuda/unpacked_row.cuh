@@ -41,6 +41,19 @@ struct RowPlace {
 
 enum class RowKind { kFinite, kNonFinite, kCorrupt };
 
+// Once for the eight lanes of a row.
+__device__ inline void note_kind(RowReport* report,
+                                 RowKind kind,
+                                 int64_t position,
+                                 int lane) {
+  if (lane == 0 && kind == RowKind::kCorrupt) {
+    note_position(&report->corrupt_position, position);
+  }
+  if (lane == 0 && kind == RowKind::kNonFinite) {
+    note_nonfinite(report, position);
+  }
+}
+
 // A packed row that is checked. Its bytes are not trusted.
 template <int kBits>
 class UnpackedRow {

@@ -54,6 +54,31 @@ def unpack_rows(
     instruction_set: str | None = None,
 ) -> None: ...
 
+# Adds rows (packed with so many bits; with 0, plain ones of "dtype") to those of `out` that
+# `targets` names: to row targets[t] those at positions order[starts[t]], ...,
+# order[starts[t + 1] - 1] of `index`, or of the rows where that is 0.
+def add_rows(
+    *,
+    rows: int,
+    rows_bytes: int,
+    num_rows: int,
+    num_features: int,
+    bits: int,
+    index: int,
+    order: int,
+    num_added: int,
+    targets: int,
+    starts: int,
+    num_targets: int,
+    out: int,
+    num_out: int,
+    dtype: str,
+    report: int,
+    num_threads: int,
+    stream: int | None = None,
+    instruction_set: str | None = None,
+) -> None: ...
+
 # What is selected from an array of `num_elements`: from all of it, or, with more than one of `ks`,
 # from each of as many shares. Their sections start at byte `offset` of as many rows; an empty share
 # has a k of 0 and no section. `grad` may be 0, `accumulated` may be `residual`, "value_dtype" is

@@ -151,7 +151,7 @@ def _encode_packed(
     report = pack_rows(
         rows, route.unique_rows, bits=bits, code=code, key=key, out=table[: route.num_unique]
     )
-    return table.index_select(0, layout.send_slots), report.has_nonfinite
+    return table.index_select(0, layout.send_slots), report.found_any
 
 
 def _decode_packed(messages: Tensor, layout: MessageLayout, out: Tensor, *, bits: int) -> None:

@@ -158,6 +158,38 @@ def unpack_rows(
     return report
 
 
+@torch.no_grad()
+def add_rows(
+    rows: Tensor,
+    index: Tensor | None,
+    order: Tensor,
+    targets: Tensor,
+    starts: Tensor,
+    *,
+    bits: int,
+    out: Tensor,
+) -> Tensor:
+    """Do what `row_kernels.add_rows` does, and return what it returns."""
+    report = open_report(rows.device)
+    skipped = torch.zeros(len(order), dtype=torch.bool, device=rows.device)
+    if bits > 0:
+        decoded = torch.full((len(order), out.shape[1]), float("inf"), device=rows.device)
+        report = unpack_rows(rows, index, num_features=out.shape[1], bits=bits, out=decoded)
+        if report[0] >= 0:
+            return report
+        skipped = decoded.isinf().all(dim=1)  # corrupt, and left alone: nothing decodes to that
+        rows = decoded.to(out.dtype)
+    sums = out[targets].to(torch.promote_types(out.dtype, torch.float32))  # [T, F]
+    counts = starts.diff()
+    for turn in range(int(counts.max())):  # each target once in a turn
+        summed = torch.nonzero(counts > turn).flatten()
+        positions = order[starts[summed] + turn]
+        keeps = ~skipped[positions]
+        sums[summed[keeps]] += rows[positions[keeps]].to(sums.dtype)
+    out[targets] = sums.to(out.dtype)
+    return report
+
+
 def _first(marks: Tensor) -> int:
     """Return the first position that is marked, or -1. marks: bool."""
     positions = marks.nonzero()

@@ -118,3 +118,59 @@ def unpack_rows(
             instruction_set=instruction_set,
         )
     return report
+
+
+def add_rows(
+    native: Any,
+    rows: Tensor,
+    index: Tensor | None,
+    order: Tensor,
+    targets: Tensor,
+    starts: Tensor,
+    *,
+    bits: int,
+    out: Tensor,
+    stream: int | None = None,
+    instruction_set: str | None = None,
+) -> Tensor:
+    """Call `_native.add_rows`.
+
+    Args:
+        native: The native library.
+        rows: [M, packed_row_bytes(F, bits)], uint8; where `bits` is 0, [M, F], dtype of `out`.
+        index: Which of them. [B], int64, or None.
+        order: See `RowSums`. [B], int64
+        targets: See `RowSums`. [T], int64
+        starts: See `RowSums`. [T + 1], int64
+        bits: 1, 2, 4 or 8; 0 for plain rows.
+        out: Written. [N, F], float32, float16 or bfloat16.
+        stream: Where to run; None for the current stream of a GPU, and for the CPU. For tests.
+        instruction_set: Forces one; None for the best. For tests and benchmarks.
+
+    Returns:
+        The numbers of a `RowReport`. [4], int64
+    """
+    index = None if index is None else index.contiguous()
+    report = open_report(out.device)
+    with made_current(out.device):
+        native.add_rows(
+            rows=rows.data_ptr(),
+            rows_bytes=rows.nbytes,
+            num_rows=rows.shape[0],
+            num_features=out.shape[1],
+            bits=bits,
+            index=0 if index is None else index.data_ptr(),
+            order=order.data_ptr(),
+            num_added=len(order),
+            targets=targets.data_ptr(),
+            starts=starts.data_ptr(),
+            num_targets=len(targets),
+            out=out.data_ptr(),
+            num_out=out.shape[0],
+            dtype=DTYPE_NAMES[out.dtype],
+            report=report.data_ptr(),
+            stream=stream_of(out.device) if stream is None else stream,
+            num_threads=torch.get_num_threads(),
+            instruction_set=instruction_set,
+        )
+    return report

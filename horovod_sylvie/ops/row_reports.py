@@ -30,7 +30,7 @@ class RowReport:
     """What `pack_rows` or `unpack_rows` met.
 
     Reading a number of it, or `check`, raises what the op found wrong. On a GPU that waits for the
-    op, as the op itself does not; `has_nonfinite` does not wait, and raises nothing.
+    op, as the op itself does not; `found_any` does not wait, and raises nothing.
 
     Args:
         function: The op, for messages.
@@ -58,9 +58,9 @@ class RowReport:
         self._numbers = numbers
 
     @property
-    def has_nonfinite(self) -> Tensor:
-        """Whether any row is not finite, on the device of the rows. No dimensions, bool."""
-        return self._numbers[3] != -1
+    def found_any(self) -> Tensor:
+        """Whether a row is not finite or anything is wrong, on the rows' device. [], bool."""
+        return (self._numbers != -1).any()
 
     @property
     def num_nonfinite(self) -> int:

@@ -116,7 +116,7 @@ def test_pack_nonfinite_rows_are_counted_and_the_first_is_named(bits: int, code:
     index = torch.tensor([0, 7, 4, 7, 1, 2])
     report = pack_rows(rows, index, bits=bits, code=code, key=0, out=out)
     assert (report.num_nonfinite, report.first_nonfinite_row) == (3, 7)
-    assert report.has_nonfinite
+    assert report.found_any
 
 
 def test_pack_rows_that_require_gradients_leaves_them_alone():

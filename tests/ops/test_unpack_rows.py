@@ -44,7 +44,7 @@ def test_unpack_no_rows_writes_nothing():
     payload = torch.empty(0, 6, dtype=torch.uint8)
     report = unpack_rows(payload, None, num_features=9, bits=1, out=torch.empty(0, 9))
     assert (report.num_nonfinite, report.first_nonfinite_row) == (0, -1)
-    assert not report.has_nonfinite
+    assert not report.found_any
 
 
 def test_unpack_nonfinite_rows_are_nan_and_counted():
