@@ -46,9 +46,10 @@ from .payload_layout import HEADER_BYTES, VERSION, PayloadLayout
 
 _MAGIC: Final = b"HVSG"
 _HEADER: Final = struct.Struct("<4sHHQQQIIQ8xI4x")
-_FLAGS_AT: Final = 6
-_COUNT_AT: Final = 36
-_CHECKSUM_AT: Final = 40
+_HEADER_WORDS: Final = HEADER_BYTES // 8
+_FLAGS_WORD: Final = 0  # in its upper quarter
+_COUNT_WORD: Final = 4  # in its upper half
+_CHECKSUM_WORD: Final = 5
 _MAX_COUNT: Final = 2**32 - 1
 _NONFINITE: Final = 1
 _EMPTY: Final = 2
@@ -112,13 +113,14 @@ def seal_rows(
         rank: This rank.
     """
     raw = b"".join(_fields(layout, header, step, rank) for layout in layouts)
-    fields = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(len(layouts), HEADER_BYTES)
-    write_from_host(payloads[:, :HEADER_BYTES], fields)
+    fields = torch.frombuffer(bytearray(raw), dtype=torch.int64).view(len(layouts), -1)
+    words = payloads.view(torch.int64)  # [P, B / 8]
+    write_from_host(words[:, :_HEADER_WORDS], fields)
     if isinstance(header.num_nonfinite, Tensor):
-        count = header.num_nonfinite.clamp(max=_MAX_COUNT).view(1)
-        payloads[:, _COUNT_AT : _COUNT_AT + 4] = count.view(torch.uint8)[:4]
-        payloads[:, _FLAGS_AT] |= (count > 0).to(torch.uint8)  # _NONFINITE
-    _place_of_checksum(payloads).copy_(_bytes_of(checksum_rows(payloads)))
+        count = header.num_nonfinite.clamp(max=_MAX_COUNT)
+        words[:, _COUNT_WORD] += count << 32
+        words[:, _FLAGS_WORD] += (count > 0).to(torch.int64) << 48  # _NONFINITE
+    words[:, _CHECKSUM_WORD] = checksum_rows(payloads)
 
 
 def receive_payloads(payloads: Tensor) -> list[ReceivedPayload]:
@@ -127,11 +129,12 @@ def receive_payloads(payloads: Tensor) -> list[ReceivedPayload]:
     Args:
         payloads: What was received; the checksum fields are zeroed. [P, B], uint8.
     """
-    headers = payloads[:, :HEADER_BYTES].clone()
-    _place_of_checksum(payloads).zero_()
-    both = torch.cat((headers, _bytes_of(checksum_rows(payloads))), dim=1).cpu().numpy()
+    words = payloads.view(torch.int64)  # [P, B / 8]
+    headers = words[:, :_HEADER_WORDS].clone()
+    words[:, _CHECKSUM_WORD] = 0
+    both = torch.cat((headers, checksum_rows(payloads)[:, None]), dim=1).cpu().numpy()
     return [
-        ReceivedPayload(row[:HEADER_BYTES].tobytes(), int(row[HEADER_BYTES:].view("<u8")[0]))
+        ReceivedPayload(row[:_HEADER_WORDS].tobytes(), int(row[_HEADER_WORDS]) % (1 << 64))
         for row in both
     ]
 
@@ -228,11 +231,3 @@ def _fields(
         payload_checksum,
         0 if header.wrong_rank is None else header.wrong_rank + 1,
     )
-
-
-def _place_of_checksum(payloads: Tensor) -> Tensor:
-    return payloads[:, _CHECKSUM_AT : _CHECKSUM_AT + 8]  # [P, 8]
-
-
-def _bytes_of(numbers: Tensor) -> Tensor:
-    return numbers.view(torch.uint8).view(-1, 8)  # [P] -> [P, 8]

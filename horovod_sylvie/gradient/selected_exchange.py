@@ -211,8 +211,11 @@ class SelectedExchange(ABC):
             if header.num_nonfinite
         ]
 
-    def _select(self, step: Step) -> Tensor:
-        """Select from all parameters; return how many elements were not finite, unread."""
+    def _select(self, step: Step) -> int | Tensor:
+        """Select from all parameters; return how many elements were not finite.
+
+        A tensor where reading it would stop backward.
+        """
         scale = step.clip / step.loss_scale
         feedbacks, selections = [], []
         for number, parameter in enumerate(self.selected):

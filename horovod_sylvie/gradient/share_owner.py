@@ -114,7 +114,7 @@ class ShareOwner:
         return None
 
     def _select(self, rows: Tensor) -> Tensor | int:
-        """Select from the sums of every parameter; return how many were not finite, unread."""
+        """Select from the sums of every parameter; return how many were not finite."""
         skip = [rank for rank, header in enumerate(self.received) if header.empty]
         selecting: list[Feedback | OwnerResidual] = []
         sections, selections = [], []

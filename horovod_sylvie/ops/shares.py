@@ -19,7 +19,7 @@ from torch import Tensor
 from . import top_k_kernels, top_k_twins
 from .kernel_devices import kernel_or_twin
 from .sections import ShareSections, raise_if_corrupt
-from .select_report import SharesReport
+from .select_report import SelectionsReport, SharesReport
 from .selection import Selection, check_selection, check_share_rows
 from .shares_layout import CHUNK_ELEMENTS, elements_of_share, places_of_share
 from .top_k_arguments import (
@@ -101,7 +101,8 @@ def select_shares(
         offset: Where the section starts in each row; a multiple of 8.
 
     Returns:
-        The thresholds, and how many elements of `grad` were dropped.
+        The thresholds, and how many elements of `grad` were dropped. Of CUDA tensors: whoever reads
+        a number waits for the device, and nothing else does.
 
     Raises:
         TypeError: If an argument is of the wrong kind or dtype.
@@ -113,8 +114,8 @@ def select_shares(
     """
     selection = Selection(grad, residual, ks, scale, value_dtype, hints, accumulated, rows, offset)
     check_selection("select_shares", selection)
-    report = _kernel_or_twin("select", residual.device)([selection])
-    return SharesReport(report, len(ks))
+    values = _kernel_or_twin("select", residual.device)([selection])
+    return SelectionsReport(values, [len(ks)], [selection.num_filled]).each[0]
 
 
 def add_shares(

@@ -43,7 +43,7 @@ def select(
     feedback.remember(report.each[0])
     sent = torch.zeros(D)
     restore_selected(row[0], num_elements=D, k=K, value_dtype=dtype, residual=sent)
-    return sent, int(report.num_nonfinite)
+    return sent, report.each[0].num_nonfinite
 
 
 def accumulated(residual: Tensor, grad: Tensor, scale: float) -> Tensor:

@@ -37,7 +37,7 @@ def select(owned: OwnerResidual, total: Tensor) -> tuple[Tensor, int]:
     owned.remember(report.each[0])
     sent = torch.zeros(size)
     restore_selected(row[0], num_elements=size, k=K, value_dtype=torch.bfloat16, residual=sent)
-    return sent, int(report.num_nonfinite)
+    return sent, report.each[0].num_nonfinite
 
 
 def test_sum_and_residual_are_sent_or_kept_to_the_bit() -> None:

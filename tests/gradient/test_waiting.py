@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.gradient.exchange import Step
 from horovod_sylvie.gradient.selected_exchange import SelectedExchange
+from horovod_sylvie.ops.select_report import SelectionsReport
 from tests.gradient.training import exchange_of, loss_of, make_model, on_ranks, top_k, wrap
 
 
 class NoNumbers(TorchDispatchMode):
-    """Refuses what turns an element of a tensor into a Python number."""
+    """Refuses what turns an element of a tensor into a Python number, in the ops too."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -35,7 +36,11 @@ def test_mode_finds_what_waits() -> None:
 
 @pytest.mark.parametrize("exchange", ["allgather", "two-phase"])
 @pytest.mark.parametrize("momentum", ["post", "dgc"])
-def test_start_of_an_exchange_reads_no_number(momentum: str, exchange: str) -> None:
+def test_start_of_an_exchange_reads_no_number(
+    monkeypatch: pytest.MonkeyPatch, momentum: str, exchange: str
+) -> None:
+    monkeypatch.setattr(SelectionsReport, "is_at_hand", False)  # as on a GPU
+
     def body(comm: LoopbackCommunicator) -> int:
         model: nn.Module = make_model()
         optimizer = wrap(model, comm, compression=top_k(exchange=exchange), momentum=momentum)
