@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .kernel_devices import made_current, native_on, stream_of
-from .top_k_arguments import check_rows, check_vector
+from .top_k_arguments import check_aligned, check_rows, check_vector
 
 _WORDS_PER_CHUNK: Final = 1 << 16  # temporaries that stay in cache
 
@@ -43,6 +43,7 @@ def checksum(data: Tensor) -> int:
             "Pad it with zeros."
         )
         raise ValueError(msg)
+    check_aligned("checksum", "data", data)
     return int(_sums(data.view(1, -1))) % (1 << 64)
 
 

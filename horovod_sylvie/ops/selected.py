@@ -19,6 +19,7 @@ from .kernel_devices import kernel_or_twin
 from .sections import PROBLEMS, RankSections, ShareSections, raise_if_corrupt
 from .top_k_arguments import (
     FLOATS,
+    check_aligned,
     check_offset,
     check_rows,
     check_scale,
@@ -138,6 +139,7 @@ def _check_section(
     check_section_shape(function, num_elements, k, value_dtype)
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
     check_vector(function, "section", section, (torch.uint8,), length=nbytes)
+    check_aligned(function, "section", section)
     check_vector(
         function, argument, tensor, (torch.float32,), length=num_elements, device=section.device
     )

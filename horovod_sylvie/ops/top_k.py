@@ -19,6 +19,7 @@ from .selected import add_selected, clear_selected, restore_selected
 from .selection import Selection
 from .top_k_arguments import (
     MAX_ELEMENTS,
+    check_aligned,
     check_int,
     check_scale,
     check_section_shape,
@@ -104,6 +105,7 @@ def select_top_k(
     check_sums(name, grad, residual, accumulated)
     nbytes = section_layout(num_elements, k, value_dtype).nbytes
     check_vector(name, "section", section, (torch.uint8,), length=nbytes, device=device)
+    check_aligned(name, "section", section)
     selection = Selection(
         grad=grad,
         residual=residual,

@@ -153,6 +153,17 @@ def check_rows(function: str, argument: str, rows: Any, device: torch.device | N
             f"{tuple(rows.shape)}. Pad every rank's payload to the same length."
         )
         raise ValueError(msg)
+    check_aligned(function, argument, rows)
+
+
+def check_aligned(function: str, argument: str, value: Tensor) -> None:
+    """Raise if sections cannot be read and written there: on a GPU that is done in words."""
+    if value.is_cuda and value.data_ptr() % 8 != 0:
+        msg = (
+            f"{function}: expected a tensor that starts at a multiple of 8 bytes of a GPU's memory "
+            f"for '{argument}', got address {value.data_ptr():#x}. Pass a .clone()."
+        )
+        raise ValueError(msg)
 
 
 def check_offset(function: str, offset: Any, row_length: int, section_length: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from horovod_sylvie.ops.sections import CorruptSectionError
 from horovod_sylvie.ops.select_report import SelectionsReport
 from horovod_sylvie.ops.shares import add_shares, clear_shares, select_shares
 from horovod_sylvie.ops.top_k import select_top_k
+from horovod_sylvie.ops.top_k_arguments import check_aligned
 from horovod_sylvie.ops.top_k_many import (
     RankSections,
     Selection,
@@ -194,6 +196,19 @@ def test_add_many_given_wrong_argument_raises(
     for sections in (of_shares, of_ranks):
         with pytest.raises(error, match=f"add_many: expected .*{text}"):
             add_many([of_shares, replace(sections, **changes)], scale=1.0)
+
+
+def test_bytes_on_a_gpu_must_be_aligned():
+    tensor = SimpleNamespace(is_cuda=True, data_ptr=lambda: 0x100C)
+    with pytest.raises(
+        ValueError, match="add: expected a tensor .* for 'rows', got address 0x100c"
+    ):
+        check_aligned("add", "rows", tensor)
+    for fine in (
+        SimpleNamespace(is_cuda=True, data_ptr=lambda: 0x1008),
+        SimpleNamespace(is_cuda=False, data_ptr=lambda: 0x1001),
+    ):
+        check_aligned("add", "rows", fine)
 
 
 def test_calls_for_nothing_raise():
