@@ -38,7 +38,7 @@ def train(tmp_path: Path, num_ranks: int, options: str, data: object = GRAPH) ->
     ("num_ranks", "options", "ratio"),
     [
         (1, "--model gcn --codec full", None),
-        (2, "--model sage --codec 1 --hidden 256 --norm layer", 25),  # 5 wide behind the last
+        (2, "--model sage --codec 1 --hidden 256 --norm layer", 23),  # 8 bits for 5 products
         (3, "--model gat --codec half", 1.9),
         (4, "--model gin --codec 1 --code centroid --hidden 256", 27),
     ],
