@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..ops.row_sums import RowSums, add_rows
 from .plan import MessageLayout, Route
 
 
@@ -76,6 +77,22 @@ class Codec(ABC):
         Raises:
             ValueError: The bytes are not what any encoder writes.
         """
+
+    def add(self, messages: Tensor, layout: MessageLayout, sums: RowSums, out: Tensor) -> None:
+        """Decode the data rows of messages, and add them to rows of a matrix.
+
+        Args:
+            messages: What arrived, as for `decode`.
+            layout: Where the rows stand.
+            sums: Which of them is added to which.
+            out: Written, and of no use after an error. [N, F], contiguous
+
+        Raises:
+            ValueError: The bytes are not what any encoder writes.
+        """
+        rows = out.new_empty((len(layout.recv_row_slots), out.shape[1]))
+        self.decode(messages, layout, rows)
+        add_rows(rows, sums, out=out)
 
     def for_gradients(self) -> Codec:
         """Return the codec for the backward direction: this one, unless it is biased."""

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from ..ops.row_sums import RowSums, add_rows
 from .codec import Codec
 from .message import HEADER_BYTES, header_rows
 from .plan import MessageLayout, Route
@@ -89,6 +90,21 @@ class Format(ABC):
             ValueError: The bytes are not what any encoder writes.
         """
 
+    def add(self, received: Tensor, sums: RowSums, out: Tensor) -> None:
+        """Decode the rows of messages, and add them to rows of a matrix. Instead of `decode`.
+
+        Args:
+            received: What arrived, as for `decode`.
+            sums: Which of the rows, in the order of the route, is added to which.
+            out: Written, and of no use after an error. [N, F], contiguous
+
+        Raises:
+            ValueError: The bytes are not what any encoder writes.
+        """
+        rows = out.new_empty((len(sums.order), out.shape[1]))
+        self.decode(received, rows)
+        add_rows(rows, sums, out=out)
+
 
 class CodecFormat(Format):
     """Every row by one codec. See [Note: Message format] in `horovod_sylvie.halo.message`.
@@ -151,3 +167,7 @@ class CodecFormat(Format):
     def decode(self, received: Tensor, out: Tensor) -> None:
         """See `Format.decode`."""
         self.codec.decode(received, self._layout, out)
+
+    def add(self, received: Tensor, sums: RowSums, out: Tensor) -> None:
+        """See `Format.add`."""
+        self.codec.add(received, self._layout, sums, out)

@@ -71,7 +71,7 @@ class _Link:
         self,
         send: Callable[[Tensor], Incoming],
         send_home: Callable[[Tensor], Incoming],
-        add_home: Callable[[Tensor, Tensor], Tensor],
+        add_home: Callable[[Tensor, Incoming], Tensor],
         num_halo: int,
     ) -> None:
         self.send, self.send_home, self.add_home = send, send_home, add_home
@@ -85,7 +85,7 @@ def start_differentiable(
     *,
     send: Callable[[Tensor], Incoming],
     send_home: Callable[[Tensor], Incoming],
-    add_home: Callable[[Tensor, Tensor], Tensor],
+    add_home: Callable[[Tensor, Incoming], Tensor],
     num_halo: int,
 ) -> HaloRows:
     """Start an exchange whose gradients travel home.
@@ -94,7 +94,8 @@ def start_differentiable(
         x: Inner rows. [I, F]
         send: Sends inner rows [I, F], and gives halo rows [H, F].
         send_home: Sends gradients of halo rows [H, F], and gives those of boundary rows [B, F].
-        add_home: Of gradients of inner rows [I, F] and of boundary rows [B, F]: their sum [I, F].
+        add_home: Of gradients of inner rows [I, F] and those of boundary rows that arrive [B, F]:
+            their sum [I, F].
         num_halo: Number of halo rows, H.
 
     Returns:
@@ -129,7 +130,7 @@ class _Start(torch.autograd.Function):
             nothing = gradient.new_zeros((link.num_halo, gradient.shape[1]))
             returning = link.send_home(nothing)
         link.returning = None
-        return link.add_home(gradient, returning.wait()), None
+        return link.add_home(gradient, returning), None
 
 
 class _Finish(torch.autograd.Function):

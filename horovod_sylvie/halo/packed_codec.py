@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 from ..ops.pack_rows import pack_rows, packed_row_bytes, unpack_rows
+from ..ops.row_reports import RowReport
+from ..ops.row_sums import RowSums, add_packed_rows
 from .codec import Codec
 from .plan import MessageLayout, Route
 
@@ -69,6 +71,12 @@ class Bits(Codec):
         """See `Codec.decode`."""
         _decode_packed(messages, layout, out, bits=self.bits)
 
+    def add(self, messages: Tensor, layout: MessageLayout, sums: RowSums, out: Tensor) -> None:
+        """See `Codec.add`. Decoded rows are not kept."""
+        _check_finite(
+            add_packed_rows(messages, layout.recv_row_slots, sums, bits=self.bits, out=out)
+        )
+
     def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
         """See `Codec.for_products`; [Note: bits of products]."""
         return _codec_of_products(self.bits, num_inputs, num_products)
@@ -110,6 +118,11 @@ class OneBit(Codec):
     def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
         """See `Codec.decode`."""
         _decode_packed(messages, layout, out, bits=1)
+
+    def add(self, messages: Tensor, layout: MessageLayout, sums: RowSums, out: Tensor) -> None:
+        """See `Codec.add`. Decoded rows are not kept."""
+        index = layout.recv_row_slots
+        _check_finite(add_packed_rows(messages, index, sums, bits=1, out=out))
 
     def for_gradients(self) -> Codec:
         """Return the unbiased one-bit codec."""
@@ -155,9 +168,12 @@ def _encode_packed(
 
 
 def _decode_packed(messages: Tensor, layout: MessageLayout, out: Tensor, *, bits: int) -> None:
-    report = unpack_rows(
-        messages, layout.recv_row_slots, num_features=out.shape[1], bits=bits, out=out
+    _check_finite(
+        unpack_rows(messages, layout.recv_row_slots, num_features=out.shape[1], bits=bits, out=out)
     )
+
+
+def _check_finite(report: RowReport) -> None:
     if report.num_nonfinite > 0:  # the sender would have said so, and this would not be decoded
         raise ValueError(
             "decode: expected finite rows in 'messages', got row "

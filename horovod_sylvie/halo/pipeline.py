@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..comm.protocol import Communicator
+from ..ops.row_sums import RowSums, add_rows
 from .epoch_clock import EpochClock
 from .format import Format
 from .plan import HaloPlan, Route
@@ -72,11 +73,18 @@ class Incoming:
     Args:
         rows: Where they are, or will be. [n, F]
         finish: Waits for them; None where they are there.
+        add: Waits for them, and adds them to a matrix, where nobody else needs them.
     """
 
-    def __init__(self, rows: Tensor, finish: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        rows: Tensor,
+        finish: Callable[[], object] | None = None,
+        add: Callable[[RowSums, Tensor], None] | None = None,
+    ) -> None:
         self._rows = rows
         self._finish = finish
+        self._add = add
 
     @property
     def is_ready(self) -> bool:
@@ -89,6 +97,19 @@ class Incoming:
             finish, self._finish = self._finish, None
             finish()
         return self._rows
+
+    def add_to(self, out: Tensor, sums: RowSums) -> None:
+        """Add the rows to those of a matrix. Instead of `wait`, which raises the same.
+
+        Args:
+            out: Written. [N, F], contiguous
+            sums: Which is added to which.
+        """
+        if self._finish is None or self._add is None:
+            add_rows(self.wait(), sums, out=out)
+        else:
+            self._finish = None
+            self._add(sums, out)
 
 
 class Pipeline:
@@ -173,7 +194,8 @@ class Pipeline:
             assert kept is not None, "rows that are not there are not stale"
             self.kept[key] = Kept(self._clock.epoch, out, transfer)
             return Incoming(kept.rows)
-        return Incoming(out, lambda: self._finish(transfer, out, key))
+        add = None if self._staleness.keeps_rows else transfer.add
+        return Incoming(out, lambda: self._finish(transfer, out, key), add)
 
     def fresh(
         self,
@@ -205,7 +227,7 @@ class Pipeline:
             rows, format_, route, layer=layer, direction=direction, suffix=suffix
         )
         transfer.submit()
-        return Incoming(out, lambda: transfer.finish(out))
+        return Incoming(out, lambda: transfer.finish(out), transfer.add)
 
     def release(self) -> None:
         """Submit the gradients that are held; all ranks do at the same point."""

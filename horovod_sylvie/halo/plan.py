@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..ops.row_sums import RowSums
 from ..partition.local_partition import Partition
 from .traffic import Direction
 
@@ -62,6 +63,7 @@ class HaloPlan:
         send_index: Inner rows sent, by destination, in the receiver's halo order. [B], int64
         forward: Route of features, inner rows out and halo rows in.
         backward: Route of gradients, halo rows out and boundary rows in.
+        home: Which of the gradients that arrive is added to which inner row.
         digest: Content hash of the whole partitioning, the same on every rank.
     """
 
@@ -72,6 +74,7 @@ class HaloPlan:
     send_index: Tensor
     forward: Route
     backward: Route
+    home: RowSums
     digest: str
 
     def route(self, direction: Direction) -> Route:
@@ -103,6 +106,7 @@ class HaloPlan:
             backward=Route(
                 partition.rank, None, halo_order, partition.recv_splits, partition.send_splits
             ),
+            home=RowSums.of(send_index, partition.num_inner),
             digest=partition.digest,
         )
 

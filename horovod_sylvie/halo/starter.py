@@ -114,6 +114,8 @@ class Starter:
             rows, route, format_, layer=layer, direction=direction, suffix=suffix
         )
 
-    def _add_home(self, gradient: Tensor, boundary: Tensor) -> Tensor:
+    def _add_home(self, gradient: Tensor, boundary: Incoming) -> Tensor:
         # Rows arrive in rank order, so the order of summation, and its rounding, never changes.
-        return gradient.index_add(0, self._plan.send_index, boundary)
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        boundary.add_to(total, self._plan.home)
+        return total

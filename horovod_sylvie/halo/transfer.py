@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..comm.protocol import Communicator, Handle
 from ..device.from_host import moved_from_host
+from ..ops.row_sums import RowSums
 from .codec import FullPrecision
 from .format import Format
 from .message import (
@@ -88,6 +89,22 @@ class Transfer:
             ValueError: A peer sent what it should not have.
             CommunicationError: A peer ended or was too slow.
         """
+        return self._finish(lambda received: self._format.decode(received, out))
+
+    def add(self, sums: RowSums, out: Tensor) -> None:
+        """Wait for the peers' messages, and add their rows to those of a matrix.
+
+        Args:
+            sums: Which is added to which.
+            out: Written, and of no use after an error. [N, F], contiguous
+
+        Raises:
+            Exception: As `finish`.
+        """
+        self._finish(lambda received: self._format.add(received, sums, out))
+
+    def _finish(self, decode: Callable[[Tensor], None]) -> float:
+        """Wait, check headers, decode what was received, and return the drift."""
         self.submit()
         assert self._handle is not None, "it was submitted"
         started_s = time.perf_counter()
@@ -106,7 +123,7 @@ class Transfer:
                 f"{self._format}. Nothing of this exchange was used. Look for a diverging loss or "
                 "a too large learning rate; FullPrecision() passes such values on."
             )
-        self._format.decode(received, out)
+        decode(received)
         self._record_times(
             ExchangeTimes(waiting_s=came_s - started_s, decoding_s=time.perf_counter() - came_s)
         )
