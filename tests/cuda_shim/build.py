@@ -62,12 +62,17 @@ def build_native(folder: Path) -> Path:
         The extension module.
     """
     sources = [*(ROOT / "cpp").glob("*.cpp"), *(ROOT / "cuda").glob("*.cu"), *SHIM.glob("*.cpp")]
-    return _link(sources, folder)
+    return _link("native", sources, folder)
 
 
 def build_faults(folder: Path) -> Path:
     """Build the library of `faults.cu`; see `build_native`."""
-    return _link([SHIM / "faults.cu", *SHIM.glob("*.cpp")], folder)
+    return _link("faults", [SHIM / "faults.cu", *SHIM.glob("*.cpp")], folder)
+
+
+def objects_of_kernels(folder: Path) -> list[Path]:
+    """Return the objects of cuda/, which `build_native` has left in a folder."""
+    return sorted(folder.glob("*.cu-*.o"))
 
 
 def load_module(path: Path) -> ModuleType:
@@ -107,7 +112,7 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _link(sources: list[Path], folder: Path) -> Path:
+def _link(name: str, sources: list[Path], folder: Path) -> Path:
     """Compile what has changed and link all; returns a shared library."""
     program = compiler()
     assert program is not None, "callers skip without a compiler"
@@ -115,8 +120,9 @@ def _link(sources: list[Path], folder: Path) -> Path:
     ordered = sorted(sources, key=lambda source: ("binding" not in source.name, source.name))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda source: _compile(program, source, folder), ordered))
-    library = folder / f"{_digest(each.name.encode() for each in objects)}.so"
+    library = folder / f"{name}-{_digest(each.name.encode() for each in objects)}.so"
     if not library.exists():
+        _forget(folder.glob(f"{name}-*.so"))
         # -Bsymbolic: torch brings a sanitizer's library, or none; ours are the handlers in use
         _run([program, "-shared", "-pthread", "-Wl,-Bsymbolic", *map(str, objects)], library)
     return library
@@ -127,10 +133,16 @@ def _compile(program: str, source: Path, folder: Path) -> Path:
     version = subprocess.run([program, "--version"], capture_output=True, check=True).stdout
     parts = (file.read_bytes() for file in [source, *_headers_of(source)])
     key = _digest([version, repr(flags).encode(), *parts])
-    target = folder / f"{source.stem}-{key}.o"
+    target = folder / f"{source.name}-{key}.o"
     if not target.exists():
+        _forget(folder.glob(f"{source.name}-*.o"))
         _run([program, *flags, "-c", str(source)], target)
     return target
+
+
+def _forget(outdated: Iterable[Path]) -> None:
+    for file in outdated:
+        file.unlink(missing_ok=True)
 
 
 def _run(command: list[str], target: Path) -> None:
