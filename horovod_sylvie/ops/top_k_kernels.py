@@ -47,7 +47,7 @@ def select(
     calls = [selection_call(native, selection) for selection in selections]
     num_filled = sum(selection.num_filled for selection in selections)
     report = torch.empty(num_filled, 2, dtype=torch.int64, device=device)
-    workspace = _workspace(native.select_workspace_bytes, calls, stream, device)
+    _memory, workspace = _workspace(native.select_workspace_bytes, calls, stream, device)
     with made_current(device):
         native.select_top_k(
             calls,
@@ -55,9 +55,8 @@ def select(
             report_bytes=report.nbytes,
             num_threads=torch.get_num_threads(),
             stream=stream,
-            workspace=workspace.data_ptr(),
-            workspace_bytes=workspace.nbytes,
             instruction_set=instruction_set,
+            **workspace,
         )
     return report
 
@@ -115,15 +114,14 @@ def _read_sections(
     stream = stream_of(device) if stream is None else stream
     calls = [sections_call(native, each) for each in sections]
     report = torch.empty(len(calls), 2, dtype=torch.int64, device=device)
-    workspace = _workspace(native.sections_workspace_bytes, calls, stream, device)
+    _memory, workspace = _workspace(native.sections_workspace_bytes, calls, stream, device)
     with made_current(device):
         function(
             calls,
             report=report.data_ptr(),
             report_bytes=report.nbytes,
             stream=stream,
-            workspace=workspace.data_ptr(),
-            workspace_bytes=workspace.nbytes,
+            **workspace,
             **options,
         )
     return report
@@ -131,10 +129,15 @@ def _read_sections(
 
 def _workspace(
     needed: Callable[[list[Any]], int], calls: list[Any], stream: int | None, device: torch.device
-) -> Tensor:
-    """Return memory for a launch; it may be given away again in the same stream's order."""
-    nbytes = 0 if stream is None else needed(calls)
-    return torch.empty(nbytes, dtype=torch.uint8, device=device)
+) -> tuple[Tensor | None, dict[str, int]]:
+    """Return memory for a launch, which goes when its owner goes, and how `_native` takes it.
+
+    What comes behind the launch in the stream may use that memory again.
+    """
+    if stream is None:
+        return None, {}
+    memory = torch.empty(needed(calls), dtype=torch.uint8, device=device)
+    return memory, {"workspace": memory.data_ptr(), "workspace_bytes": memory.nbytes}
 
 
 def selection_call(native: Any, selection: Selection) -> Any:
