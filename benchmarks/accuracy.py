@@ -37,7 +37,7 @@ from accuracy_recipes import (
     Setting,
 )
 from accuracy_report import overview, plot, table
-from launched_jobs import end, keep, run_to_end
+from launched_jobs import end, keep, kept_in, run_to_end
 from tqdm import tqdm
 
 import horovod_sylvie as hvs
@@ -196,7 +196,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def check_results(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End with a message where the results are not of these recipes."""
-    document = json.loads(args.results.read_text())
+    document = kept_in(args.results)
     advice = "name another file"
     if "jobs" not in document:
         parser.error(f"--results {args.results}: another program's, or an older one's; {advice}")
@@ -213,8 +213,7 @@ def summary_of(figures: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, then print the tables."""
     args = parse_arguments(arguments)
-    file = args.results
-    document: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+    document = kept_in(args.results)
     results: dict[str, dict[str, Any]] = document["jobs"]
     failures: list[str] = []
     batches = wanted_batches(args.only, args.ranks, args.seeds)
@@ -226,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             done = train(batch)
             failures += [run.key for run in batch.runs if run.key not in done]
             results |= done
-            keep(document, file)
+            keep(document, args.results)
             for key, figures in done.items():
                 tqdm.write(f"{key}: {summary_of(figures)}")
     print(f"{table(results)}\n\n{overview(results)}")

@@ -199,7 +199,7 @@ def measure(
     Returns:
         All figures in the file, by key, and the keys of the jobs that failed.
     """
-    document: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+    document = kept_in(file)
     results: dict[str, dict[str, Any]] = document["jobs"]
     failures = []
     for job in tqdm([job for job in jobs if again or job.key not in results], unit="job"):
@@ -212,6 +212,12 @@ def measure(
         tqdm.write(f"{job.key}: {summary_of(results[job.key])}")
         keep(document, file)
     return results, failures
+
+
+def kept_in(file: Path) -> dict[str, Any]:
+    """Return a file of results; one without jobs, if there is none."""
+    document: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+    return document
 
 
 def keep(document: Mapping[str, Any], file: Path) -> None:

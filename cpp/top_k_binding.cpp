@@ -115,13 +115,13 @@ void select_here(const std::vector<Selection>& selections,
 }
 
 void select_on_device(const std::vector<const ShareSelections*>& selections,
+                      const std::vector<Selection>& flat,
                       int64_t* report,
                       const DeviceArguments& device) {
   if constexpr (kBuiltWithCuda) {
     for (const ShareSelections* each : selections) {
       check_rows_alignment(kDoor, each->rows, each->row_bytes, each->offset);
     }
-    const std::vector<Selection> flat = flatten(selections);
     check_workspace(kDoor, device, cuda::select_workspace_bytes(flat));
     const py::gil_scoped_release release;
     cuda::select_top_k(flat, report, device.workspace_address(),
@@ -144,7 +144,7 @@ void select_top_k(const std::vector<const ShareSelections*>& selections,
   const InstructionSet chosen = to_instruction_set(kDoor, instruction_set);
   const DeviceArguments device = {stream, workspace, workspace_bytes};
   if (is_on_device(kDoor, device)) {
-    select_on_device(selections, to_pointer<int64_t*>(report), device);
+    select_on_device(selections, flat, to_pointer<int64_t*>(report), device);
   } else {
     const py::gil_scoped_release release;
     select_here(flat, to_pointer<int64_t*>(report), num_threads, chosen);

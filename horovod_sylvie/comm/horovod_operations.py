@@ -25,7 +25,7 @@ from torch import Tensor
 
 from .errors import CommunicationError, CommunicationTimeout
 from .horovod_build import horovod_failure, require_horovod
-from .leaving import call_before_exit
+from .leaving import LEAVING_S, call_before_exit
 from .timeouts import checked_timeout
 from .validation import (
     check_gathered_bytes,
@@ -39,8 +39,6 @@ from .validation import (
 _EAGER_POLL_S: Final = 3e-4
 _IDLE_POLL_S: Final = 5e-4
 _EAGER_PERIOD_S: Final = 0.02
-# A rank that leaves waits no longer than this for ranks that are slower
-_LEAVING_S: Final = 30.0
 
 
 class HorovodHandle:
@@ -84,16 +82,7 @@ class HorovodHandle:
 class HorovodOperations:
     """All ranks of a `horovodrun` job, or those of one process set.
 
-    Args:
-        timeout_s: Deadline of each wait, in seconds. The default is the environment variable
-            HVS_TIMEOUT_S, or 300.
-        process_set: A `horovod.torch.ProcessSet` that this process belongs to; None for all ranks.
-
-    Raises:
-        ImportError: Horovod is missing or was built without PyTorch; the text has the command.
-        RuntimeError: `hvd.init()` was not called.
-        ValueError: The deadline is not positive, or the process set is not registered or does not
-            hold this process.
+    `HorovodCommunicator` says what the arguments are, and what is raised.
     """
 
     def __init__(self, *, timeout_s: float | None = None, process_set: Any = None) -> None:
@@ -227,7 +216,7 @@ class HorovodOperations:
         """Wait until other ranks have taken part in all that was submitted, if they do soon."""
         if self._failure is not None or not self._hvd.is_initialized():
             return
-        deadline_s = time.monotonic() + min(self._timeout_s, _LEAVING_S)
+        deadline_s = time.monotonic() + min(self._timeout_s, LEAVING_S)
         for handle in self._in_flight.values():
             while not handle.poll():
                 if time.monotonic() > deadline_s:

@@ -6,6 +6,10 @@ import atexit
 import sys
 import weakref
 from collections.abc import Callable
+from typing import Final
+
+# A rank that leaves waits no longer than this for ranks that are slower
+LEAVING_S: Final = 30.0
 
 
 def call_before_exit(method: Callable[[], None]) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from ..device.pinned import PinnedBuffers, laid_out
 from ..device.streams import DeviceEvent, DeviceStreams
 from .errors import CommunicationTimeout
+from .leaving import LEAVING_S
 from .passing import PassingCommunicator, PassingHandle
 from .protocol import Communicator, Handle
 from .validation import (
@@ -35,8 +36,6 @@ from .validation import (
 )
 
 _POLL_S: Final = 2e-4
-# A rank that leaves waits no longer than this for copies
-_LEAVING_S: Final = 30.0
 
 
 @dataclass
@@ -167,7 +166,7 @@ class StagedCommunicator(PassingCommunicator):
 
     def leave(self) -> None:
         """Submit what is being copied, at the end of the program: others wait for it."""
-        self._submit_until(lambda: False, min(self._timeout_s, _LEAVING_S))
+        self._submit_until(lambda: False, min(self._timeout_s, LEAVING_S))
 
     def _submit(
         self, kind: str, tensor: Tensor, name: str, start: Callable[[Tensor], Handle]

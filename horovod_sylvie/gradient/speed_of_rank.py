@@ -65,7 +65,7 @@ def _selection_s(k: int, device: torch.device) -> tuple[float, float]:
             accumulated=residual,
             section=section,
         )
-        hint = report.threshold_bits
+        hint = report.hint
 
     out = torch.empty(_NUM_ELEMENTS, device=device)
     select_s = _median_s(select, device)

@@ -16,8 +16,9 @@ Shapes: N rows, n rows picked, F features.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
@@ -35,8 +36,65 @@ _WIDTHS: Final = (1, 2, 4, 8)
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
+class _PackedCodec(Codec):
+    """What codecs of a few bits have in common."""
+
+    @property
+    @abstractmethod
+    def _packing(self) -> tuple[int, Code]:
+        """Bits per element, and the code."""
+
+    def row_bytes(self, num_features: int, dtype: torch.dtype) -> int:
+        """See `Codec.row_bytes`."""
+        if dtype not in _DTYPES:
+            raise TypeError(
+                f"{self}: expected rows of float32, float16 or bfloat16, got {dtype}. Use "
+                "FullPrecision(), or Half(), or train the model in float32."
+            )
+        bits, _ = self._packing
+        return packed_row_bytes(num_features, bits)
+
+    def encode(
+        self, rows: Tensor, route: Route, layout: MessageLayout, key: int
+    ) -> tuple[Tensor, Tensor]:
+        """See `Codec.encode`. Each distinct row is quantised once."""
+        bits, code = self._packing
+        width = packed_row_bytes(rows.shape[1], bits)
+        num_header_rows = layout.send_header_slots.shape[1]
+        table = torch.zeros(
+            (route.num_unique + num_header_rows, width), dtype=torch.uint8, device=rows.device
+        )
+        report = pack_rows(
+            rows, route.unique_rows, bits=bits, code=code, key=key, out=table[: route.num_unique]
+        )
+        return table.index_select(0, layout.send_slots), report.found_any
+
+    def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
+        """See `Codec.decode`."""
+        index, (bits, _) = layout.recv_row_slots, self._packing
+        _check_finite(unpack_rows(messages, index, num_features=out.shape[1], bits=bits, out=out))
+
+    def add(self, messages: Tensor, layout: MessageLayout, sums: RowSums, out: Tensor) -> None:
+        """See `Codec.add`. Decoded rows are not kept."""
+        index, (bits, _) = layout.recv_row_slots, self._packing
+        _check_finite(add_packed_rows(messages, index, sums, bits=bits, out=out))
+
+    # [Note: bits of products]
+    # A bit for each of 8 products tells less than one for each of 256 inputs: three GCN layers
+    # with 8 classes lost a point of accuracy by it. So products get as many bits as still make
+    # fewer bytes than the inputs have, and travel only where that is at least twice the bits, or
+    # all 8.
+    def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
+        """See `Codec.for_products`."""
+        bits, _ = self._packing
+        limit_bytes = packed_row_bytes(num_inputs, bits)
+        fitting = [each for each in _WIDTHS if packed_row_bytes(num_products, each) < limit_bytes]
+        most = max(fitting, default=0)
+        return Bits(most) if most >= min(2 * bits, max(_WIDTHS)) else None
+
+
 @dataclass(frozen=True)
-class Bits(Codec):
+class Bits(_PackedCodec):
     """A few bits per element: `4 + ceil(bits * F / 8)` bytes per row, unbiased.
 
     Attributes:
@@ -44,7 +102,6 @@ class Bits(Codec):
     """
 
     bits: int
-    code: ClassVar[Code] = "minmax"
 
     def __post_init__(self) -> None:
         """Check the option."""
@@ -56,34 +113,13 @@ class Bits(Codec):
         """See `Codec.identifier`."""
         return 0x0200 + self.bits
 
-    def row_bytes(self, num_features: int, dtype: torch.dtype) -> int:
-        """See `Codec.row_bytes`."""
-        _check_dtype(self, dtype)
-        return packed_row_bytes(num_features, self.bits)
-
-    def encode(
-        self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, Tensor]:
-        """See `Codec.encode`. Each distinct row is quantised once."""
-        return _encode_packed(rows, route, layout, key, bits=self.bits, code=self.code)
-
-    def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
-        """See `Codec.decode`."""
-        _decode_packed(messages, layout, out, bits=self.bits)
-
-    def add(self, messages: Tensor, layout: MessageLayout, sums: RowSums, out: Tensor) -> None:
-        """See `Codec.add`. Decoded rows are not kept."""
-        _check_finite(
-            add_packed_rows(messages, layout.recv_row_slots, sums, bits=self.bits, out=out)
-        )
-
-    def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
-        """See `Codec.for_products`; [Note: bits of products]."""
-        return _codec_of_products(self.bits, num_inputs, num_products)
+    @property
+    def _packing(self) -> tuple[int, Code]:
+        return self.bits, "minmax"
 
 
 @dataclass(frozen=True)
-class OneBit(Codec):
+class OneBit(_PackedCodec):
     """One bit per element: `4 + ceil(F / 8)` bytes per row.
 
     Attributes:
@@ -104,73 +140,13 @@ class OneBit(Codec):
         """See `Codec.identifier`."""
         return 0x0201 if self.code == "minmax" else 0x0301
 
-    def row_bytes(self, num_features: int, dtype: torch.dtype) -> int:
-        """See `Codec.row_bytes`."""
-        _check_dtype(self, dtype)
-        return packed_row_bytes(num_features, 1)
-
-    def encode(
-        self, rows: Tensor, route: Route, layout: MessageLayout, key: int
-    ) -> tuple[Tensor, Tensor]:
-        """See `Codec.encode`. Each distinct row is quantised once."""
-        return _encode_packed(rows, route, layout, key, bits=1, code=self.code)
-
-    def decode(self, messages: Tensor, layout: MessageLayout, out: Tensor) -> None:
-        """See `Codec.decode`."""
-        _decode_packed(messages, layout, out, bits=1)
-
-    def add(self, messages: Tensor, layout: MessageLayout, sums: RowSums, out: Tensor) -> None:
-        """See `Codec.add`. Decoded rows are not kept."""
-        index = layout.recv_row_slots
-        _check_finite(add_packed_rows(messages, index, sums, bits=1, out=out))
-
     def for_gradients(self) -> Codec:
         """Return the unbiased one-bit codec."""
         return OneBit("minmax")
 
-    def for_products(self, num_inputs: int, num_products: int) -> Codec | None:
-        """See `Codec.for_products`; [Note: bits of products]."""
-        return _codec_of_products(1, num_inputs, num_products)
-
-
-# [Note: bits of products]
-# A bit for each of 8 products tells less than one for each of 256 inputs: three GCN layers with 8
-# classes lost a point of accuracy by it. So products get as many bits as still make fewer bytes
-# than the inputs have, and travel only where that is at least twice the bits, or all 8.
-def _codec_of_products(bits: int, num_inputs: int, num_products: int) -> Codec | None:
-    limit_bytes = packed_row_bytes(num_inputs, bits)
-    fitting = [each for each in _WIDTHS if packed_row_bytes(num_products, each) < limit_bytes]
-    most = max(fitting, default=0)
-    return Bits(most) if most >= min(2 * bits, max(_WIDTHS)) else None
-
-
-def _check_dtype(codec: Codec, dtype: torch.dtype) -> None:
-    if dtype not in _DTYPES:
-        raise TypeError(
-            f"{codec}: expected rows of float32, float16 or bfloat16, got {dtype}. Use "
-            "FullPrecision(), or Half(), or train the model in float32."
-        )
-
-
-def _encode_packed(
-    rows: Tensor, route: Route, layout: MessageLayout, key: int, *, bits: int, code: Code
-) -> tuple[Tensor, Tensor]:
-    """Quantise each distinct row once, then gather the packed rows for every receiver."""
-    width = packed_row_bytes(rows.shape[1], bits)
-    num_header_rows = layout.send_header_slots.shape[1]
-    table = torch.zeros(
-        (route.num_unique + num_header_rows, width), dtype=torch.uint8, device=rows.device
-    )
-    report = pack_rows(
-        rows, route.unique_rows, bits=bits, code=code, key=key, out=table[: route.num_unique]
-    )
-    return table.index_select(0, layout.send_slots), report.found_any
-
-
-def _decode_packed(messages: Tensor, layout: MessageLayout, out: Tensor, *, bits: int) -> None:
-    _check_finite(
-        unpack_rows(messages, layout.recv_row_slots, num_features=out.shape[1], bits=bits, out=out)
-    )
+    @property
+    def _packing(self) -> tuple[int, Code]:
+        return 1, self.code
 
 
 def _check_finite(report: RowReport) -> None:

@@ -114,9 +114,10 @@ def pack_rows(
     shape = (num_packed, packed_row_bytes(num_features, bits))
     check_array(name, "out", out, shape=shape, dtype=torch.uint8, device=rows.device)
     pack = kernel_or_twin(name, row_kernels.native_for(rows.device), row_kernels, reference)
-    numbers = open_report(rows.device)
     if num_packed > 0:
         numbers = pack(rows, index, bits=bits, code=code, key=key, out=out)
+    else:
+        numbers = open_report(rows.device)
     return _report(name, "rows", num_rows, index, bits, numbers)
 
 
@@ -174,9 +175,10 @@ def unpack_rows(
         device=payload.device,
     )
     unpack = kernel_or_twin(name, row_kernels.native_for(payload.device), row_kernels, reference)
-    numbers = open_report(payload.device)
     if num_unpacked > 0:
         numbers = unpack(payload, index, num_features=num_features, bits=bits, out=out)
+    else:
+        numbers = open_report(payload.device)
     return _report(name, "payload", num_packed, index, bits, numbers)
 
 

@@ -5,6 +5,7 @@ Shapes: N rows, B packed rows, M rows of payload, n unpacked rows, F features.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,27 +51,24 @@ def pack_rows(
     if rows.stride(1) != 1:
         rows = rows.contiguous()
     index = None if index is None else index.contiguous()
-    report = open_report(rows.device)
-    with made_current(rows.device):
-        native.pack_rows(
-            rows=rows.data_ptr(),
-            dtype=DTYPE_NAMES[rows.dtype],
-            num_rows=rows.shape[0],
-            num_features=rows.shape[1],
-            row_stride=rows.stride(0),
-            index=0 if index is None else index.data_ptr(),
-            num_packed=out.shape[0],
-            bits=bits,
-            code=code,
-            key=key,
-            out=out.data_ptr(),
-            out_bytes=out.nbytes,
-            report=report.data_ptr(),
-            stream=stream_of(rows.device) if stream is None else stream,
-            num_threads=torch.get_num_threads(),
-            instruction_set=instruction_set,
-        )
-    return report
+    return _call(
+        native.pack_rows,
+        rows.device,
+        stream,
+        rows=rows.data_ptr(),
+        dtype=DTYPE_NAMES[rows.dtype],
+        num_rows=rows.shape[0],
+        num_features=rows.shape[1],
+        row_stride=rows.stride(0),
+        index=0 if index is None else index.data_ptr(),
+        num_packed=out.shape[0],
+        bits=bits,
+        code=code,
+        key=key,
+        out=out.data_ptr(),
+        out_bytes=out.nbytes,
+        instruction_set=instruction_set,
+    )
 
 
 def unpack_rows(
@@ -100,24 +98,21 @@ def unpack_rows(
         The numbers of a `RowReport`. [4], int64
     """
     index = None if index is None else index.contiguous()
-    report = open_report(payload.device)
-    with made_current(payload.device):
-        native.unpack_rows(
-            payload=payload.data_ptr(),
-            payload_bytes=payload.nbytes,
-            num_packed=payload.shape[0],
-            num_features=num_features,
-            bits=bits,
-            index=0 if index is None else index.data_ptr(),
-            num_unpacked=out.shape[0],
-            out=out.data_ptr(),
-            dtype=DTYPE_NAMES[out.dtype],
-            report=report.data_ptr(),
-            stream=stream_of(payload.device) if stream is None else stream,
-            num_threads=torch.get_num_threads(),
-            instruction_set=instruction_set,
-        )
-    return report
+    return _call(
+        native.unpack_rows,
+        payload.device,
+        stream,
+        payload=payload.data_ptr(),
+        payload_bytes=payload.nbytes,
+        num_packed=payload.shape[0],
+        num_features=num_features,
+        bits=bits,
+        index=0 if index is None else index.data_ptr(),
+        num_unpacked=out.shape[0],
+        out=out.data_ptr(),
+        dtype=DTYPE_NAMES[out.dtype],
+        instruction_set=instruction_set,
+    )
 
 
 def add_rows(
@@ -151,26 +146,38 @@ def add_rows(
         The numbers of a `RowReport`. [4], int64
     """
     index = None if index is None else index.contiguous()
-    report = open_report(out.device)
-    with made_current(out.device):
-        native.add_rows(
-            rows=rows.data_ptr(),
-            rows_bytes=rows.nbytes,
-            num_rows=rows.shape[0],
-            num_features=out.shape[1],
-            bits=bits,
-            index=0 if index is None else index.data_ptr(),
-            order=order.data_ptr(),
-            num_added=len(order),
-            targets=targets.data_ptr(),
-            starts=starts.data_ptr(),
-            num_targets=len(targets),
-            out=out.data_ptr(),
-            num_out=out.shape[0],
-            dtype=DTYPE_NAMES[out.dtype],
+    return _call(
+        native.add_rows,
+        out.device,
+        stream,
+        rows=rows.data_ptr(),
+        rows_bytes=rows.nbytes,
+        num_rows=rows.shape[0],
+        num_features=out.shape[1],
+        bits=bits,
+        index=0 if index is None else index.data_ptr(),
+        order=order.data_ptr(),
+        num_added=len(order),
+        targets=targets.data_ptr(),
+        starts=starts.data_ptr(),
+        num_targets=len(targets),
+        out=out.data_ptr(),
+        num_out=out.shape[0],
+        dtype=DTYPE_NAMES[out.dtype],
+        instruction_set=instruction_set,
+    )
+
+
+def _call(
+    function: Callable[..., None], device: torch.device, stream: int | None, **arguments: Any
+) -> Tensor:
+    """Call a function of the library, and return the numbers of its report."""
+    report = open_report(device)
+    with made_current(device):
+        function(
             report=report.data_ptr(),
-            stream=stream_of(out.device) if stream is None else stream,
+            stream=stream_of(device) if stream is None else stream,
             num_threads=torch.get_num_threads(),
-            instruction_set=instruction_set,
+            **arguments,
         )
     return report

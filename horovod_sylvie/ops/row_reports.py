@@ -15,8 +15,6 @@ number meaning
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -56,6 +54,7 @@ class RowReport:
         self._index = index
         self._bits = bits
         self._numbers = numbers
+        self._checked: tuple[int, int] | None = None
 
     @property
     def found_any(self) -> Tensor:
@@ -65,12 +64,12 @@ class RowReport:
     @property
     def num_nonfinite(self) -> int:
         """How many rows have an Inf or a NaN, or a spread beyond bf16."""
-        return self._read[0]
+        return self._read()[0]
 
     @property
     def first_nonfinite_row(self) -> int:
         """The first of them, as a row of what the index chooses from; -1 if there is none."""
-        return self._read[1]
+        return self._read()[1]
 
     def check(self) -> None:
         """Raise what is wrong.
@@ -79,10 +78,15 @@ class RowReport:
             IndexError: The index has a number out of range; nothing was written.
             ValueError: A row is corrupt; it was left as it was in the output.
         """
-        _ = self._read
+        self._read()
 
-    @cached_property
     def _read(self) -> tuple[int, int]:
+        """Return how many rows are not finite, and the first, once the numbers were checked."""
+        if self._checked is None:
+            self._checked = self._check_numbers()
+        return self._checked
+
+    def _check_numbers(self) -> tuple[int, int]:
         bad_position, corrupt_position, nonfinite_position, countdown = self._numbers.tolist()
         if bad_position >= 0:
             msg = (

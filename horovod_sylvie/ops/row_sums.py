@@ -136,9 +136,10 @@ def add_packed_rows(
             f"{name}: expected {len(sums.order)} rows for 'index', as 'sums' adds, got {num_added}."
         )
         raise ValueError(msg)
-    numbers = open_report(out.device)
     if num_added > 0:
         numbers = _add(payload, index, sums, bits=bits, out=out)
+    else:
+        numbers = open_report(out.device)
     report = RowReport(name, "payload", num_packed, index, bits, numbers)
     if out.device.type == "cpu":  # nothing to wait for
         report.check()

@@ -19,7 +19,7 @@ from torch import Tensor
 from . import top_k_kernels, top_k_twins
 from .kernel_devices import kernel_or_twin
 from .sections import ShareSections, raise_if_corrupt
-from .select_report import SelectionsReport, SharesReport
+from .select_report import SelectValues, SharesReport
 from .selection import Selection, check_selection, check_share_rows
 from .shares_layout import CHUNK_ELEMENTS, elements_of_share, places_of_share
 from .top_k_arguments import (
@@ -115,7 +115,7 @@ def select_shares(
     selection = Selection(grad, residual, ks, scale, value_dtype, hints, accumulated, rows, offset)
     check_selection("select_shares", selection)
     values = _kernel_or_twin("select", residual.device)([selection])
-    return SelectionsReport(values, [len(ks)], [selection.num_filled]).each[0]
+    return SharesReport(SelectValues(values), 0, selection.num_filled, len(ks))
 
 
 def add_shares(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import top_k_kernels, top_k_twins
 from .kernel_devices import kernel_or_twin
-from .select_report import SelectionsReport, SelectReport
+from .select_report import SelectReport, SelectValues, SharesReport
 from .selected import add_selected, clear_selected, restore_selected
 from .selection import Selection
 from .top_k_arguments import (
@@ -119,4 +119,4 @@ def select_top_k(
     )
     native = top_k_kernels.native_for(device)
     select = kernel_or_twin("select", native, top_k_kernels, top_k_twins)
-    return SelectReport(SelectionsReport(select([selection]), [1], [1]).each[0])
+    return SelectReport(SharesReport(SelectValues(select([selection])), 0, 1, 1))

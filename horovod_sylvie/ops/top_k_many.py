@@ -15,7 +15,7 @@ from torch import Tensor
 from . import top_k_kernels, top_k_twins
 from .kernel_devices import kernel_or_twin
 from .sections import RankSections, Sections, ShareSections, check_sections, raise_if_corrupt
-from .select_report import SelectionsReport, SharesReport
+from .select_report import SelectionsReport, SelectValues, SharesReport
 from .selection import Selection, check_selection
 from .top_k_arguments import FLOATS, check_scale
 
@@ -51,7 +51,7 @@ def select_many(selections: Sequence[Selection]) -> SelectionsReport:
     device = _device_of(name, [selection.residual for selection in selections])
     values = _kernel_or_twin("select", device)(selections)
     return SelectionsReport(
-        values,
+        SelectValues(values),
         [len(selection.ks) for selection in selections],
         [selection.num_filled for selection in selections],
     )

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from horovod_sylvie.comm.loopback import LoopbackCommunicator
 from horovod_sylvie.gradient.exchange import Step
 from horovod_sylvie.gradient.selected_exchange import SelectedExchange
-from horovod_sylvie.ops.select_report import SelectionsReport
+from horovod_sylvie.ops.select_report import SelectValues
 from tests.gradient.training import exchange_of, loss_of, make_model, on_ranks, top_k, wrap
 
 
@@ -39,7 +39,7 @@ def test_mode_finds_what_waits() -> None:
 def test_start_of_an_exchange_reads_no_number(
     monkeypatch: pytest.MonkeyPatch, momentum: str, exchange: str
 ) -> None:
-    monkeypatch.setattr(SelectionsReport, "is_at_hand", False)  # as on a GPU
+    monkeypatch.setattr(SelectValues, "is_at_hand", False)  # as on a GPU
 
     def body(comm: LoopbackCommunicator) -> int:
         model: nn.Module = make_model()

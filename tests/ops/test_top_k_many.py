@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from horovod_sylvie.ops.sections import CorruptSectionError
-from horovod_sylvie.ops.select_report import SelectionsReport
+from horovod_sylvie.ops.select_report import SelectionsReport, SelectValues
 from horovod_sylvie.ops.shares import add_shares, clear_shares, select_shares
 from horovod_sylvie.ops.top_k import select_top_k
 from horovod_sylvie.ops.top_k_arguments import check_aligned
@@ -143,7 +143,7 @@ def meta_report() -> Tensor:
 
 
 def test_report_of_a_device_is_read_by_who_asks_for_a_number_only():
-    report = SelectionsReport(meta_report(), [1, 4], [1, 2])
+    report = SelectionsReport(SelectValues(meta_report()), [1, 4], [1, 2])
     assert isinstance(report.num_nonfinite, Tensor)
     assert report.num_nonfinite.shape == ()
     assert [met.hints for met in report.each] == [(0,), (0,) * 4]
