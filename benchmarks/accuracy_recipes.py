@@ -97,7 +97,7 @@ class Run:
     def options(self) -> str:
         """Its command line, but for the budget, which is measured."""
         graph, model = GRAPHS[self.setting.graph], MODELS[self.setting.model]
-        return f"{COMMON} {graph} {model} {MODES[self.mode]}"
+        return f"{COMMON} {graph} {model} {MODES[self.mode]} --seed {self.seed}"
 
     @staticmethod
     def from_key(key: str) -> Run:

@@ -110,12 +110,21 @@ def test_runs_in_the_file_are_not_run_again(
     assert "| cora | sage | 2 | changes, one bit, centroid | 1 |" in capsys.readouterr().out
 
 
+def test_each_seed_is_trained_with_its_own(tmp_path: Path, arguments: list[str]) -> None:
+    main([*arguments, "--ranks", "2", "--seeds", "3", "--only", "cora", "sage", "full"])
+    for seed in range(3):
+        words = results_in(tmp_path)[f"cora|sage|2|full|{seed}"]["options"].split()
+        assert words[words.index("--seed") + 1] == str(seed)
+
+
 def test_every_recipe_is_given_more_to_a_file_of_its_own(
     tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--ranks", "2", "--seeds", "1", "--only", "cora", "sage", "full"]
     main([*arguments, *options, "--more=--dropout 0"])
-    assert results_in(tmp_path)["cora|sage|2|full|0"]["options"].endswith("full --dropout 0")
+    assert results_in(tmp_path)["cora|sage|2|full|0"]["options"].endswith(
+        "full --seed 0 --dropout 0"
+    )
     with pytest.raises(SystemExit):
         main([*arguments, *options])
     assert "was made with other options" in capsys.readouterr().err
