@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 from emulated import ComputeTimes, EmulatedModel, RandomValues, measure_times
+from network_ddp import DDP_WAYS, join_process_group, leave_process_group, wrap
 from network_models import MODELS, make_loss, make_model
 from network_ways import LAGS, WAYS, bytes_of, make_optimizer, predicted_of
 from torch import Tensor, nn
@@ -97,15 +98,31 @@ def make_contenders(
     Returns:
         A contender per way, and what is emulated.
     """
-    torch.manual_seed(0)
-    models = [make_model(model_name) for _ in ways]
-    losses = [make_loss(model_name, model, comm.rank) for model in models]
+    models = []
+    for _ in ways:
+        torch.manual_seed(0)
+        models.append(make_model(model_name))
+    if any(way in DDP_WAYS for way in ways):
+        join_process_group(comm)
+
+    def called(way: str, module: nn.Module) -> nn.Module:
+        return wrap(way, module) if way in DDP_WAYS else module
+
     times = None
     if compute == "emulated":
-        times = shared_times(comm, lambda: measure_times(models[0], losses[0]))
+        loss_of = make_loss(model_name, models[0], comm.rank)
+        times = shared_times(comm, lambda: measure_times(models[0], loss_of))
         num_elements = max(each.numel() for each in models[0].parameters())
         values = RandomValues(num_elements, seed=comm.rank)
-        losses = [EmulatedModel(model, times, values) for model in models]
+        losses: list[Callable[[], Tensor]] = [
+            called(way, EmulatedModel(model, times, values))
+            for way, model in zip(ways, models, strict=True)
+        ]
+    else:
+        losses = [
+            make_loss(model_name, called(way, model), comm.rank)
+            for way, model in zip(ways, models, strict=True)
+        ]
     contenders = [
         Contender(way, model, loss_of, make_optimizer(way, model, comm))
         for way, model, loss_of in zip(ways, models, losses, strict=True)
@@ -227,6 +244,7 @@ def main() -> None:
     report = run_job(args.model, args.compute, args.ways.split(","), comm, pace)
     if comm.rank == 0:
         args.report.write_text(json.dumps(report))
+    leave_process_group(comm)
     hvd.shutdown()
 
 

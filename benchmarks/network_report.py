@@ -23,6 +23,10 @@ _UNITS: Final = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
 _COLOURS: Final = MappingProxyType(
     {
         STOCK_HOROVOD: "black",
+        "DDP": "tab:brown",
+        "DDP float16": "tab:cyan",
+        "PowerSGD rank 1": "tab:purple",
+        "PowerSGD rank 2": "tab:pink",
         "dense float32": "tab:gray",
         "dense float16": "tab:blue",
         "top-k 1 %": "tab:orange",

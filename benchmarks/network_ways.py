@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import torch
+from network_ddp import DDP_WAYS, bytes_of_ddp
 from torch import nn
 
 import horovod_sylvie as hvs
@@ -23,7 +24,7 @@ _COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
         LAGS: hvs.Compression.lags(min_density=0.001, max_density=0.05),
     }
 )
-WAYS: Final = (NO_EXCHANGE, STOCK_HOROVOD, *_COMPRESSIONS)
+WAYS: Final = (NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS, *_COMPRESSIONS)
 
 
 def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
@@ -33,7 +34,7 @@ def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
     they are.
 
     Args:
-        way: One of `WAYS`.
+        way: One of `WAYS`. In those of DDP it is backward that exchanges.
         model: Whose gradients.
         comm: Of all ranks; stock Horovod has its own.
 
@@ -43,7 +44,7 @@ def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
     plain = torch.optim.SGD(model.parameters(), lr=1e-6)
     # Ways have names of their own, so that Horovod's cache of responses holds all of them
     named = [(f"{way}/{name}", each) for name, each in model.named_parameters()]
-    if way == NO_EXCHANGE:
+    if way == NO_EXCHANGE or way in DDP_WAYS:
         return plain
     if way == STOCK_HOROVOD:
         import horovod.torch as hvd
@@ -58,6 +59,8 @@ def bytes_of(way: str, optimizer: Any, model: nn.Module, num_ranks: int) -> floa
     """Return the bytes that a rank sends for one step, as rings send them."""
     if way == NO_EXCHANGE:
         return 0.0
+    if way in DDP_WAYS:
+        return bytes_of_ddp(way, model, num_ranks)
     if way == STOCK_HOROVOD:
         num_elements = sum(each.numel() for each in model.parameters())
         return 2 * (num_ranks - 1) / num_ranks * 4.0 * num_elements

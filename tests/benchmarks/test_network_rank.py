@@ -9,6 +9,7 @@ import network_rank
 import pytest
 import torch
 from emulated import ComputeTimes, LayerTime
+from network_ddp import DDP_WAYS
 from network_rank import (
     Contender,
     Pace,
@@ -27,7 +28,7 @@ from horovod_sylvie.gradient.adaptive_plan import PlanReport
 from horovod_sylvie.planning.plan import Plan
 from tests.gradient.training import on_ranks
 
-OWN_WAYS = [way for way in WAYS if way != STOCK_HOROVOD]
+OWN_WAYS = [way for way in WAYS if way not in (STOCK_HOROVOD, *DDP_WAYS)]
 SHORT = Pace(num_rounds=3, turn_s=0.0, warmup_s=0.0, planning_s=0.0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from network_ddp import DDP_WAYS
 from network_ways import NO_EXCHANGE, STOCK_HOROVOD, WAYS, bytes_of, make_optimizer, predicted_of
 from torch import nn
 
@@ -15,7 +16,8 @@ from horovod_sylvie.gradient.adaptive_plan import PlanReport
 from horovod_sylvie.planning.plan import Plan
 from tests.gradient.training import on_ranks
 
-OWN_WAYS = [way for way in WAYS if way not in {NO_EXCHANGE, STOCK_HOROVOD}]
+OTHER_WAYS = (NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS)
+OWN_WAYS = [way for way in WAYS if way not in OTHER_WAYS]
 
 
 def step(way: str, comm: hvs.LoopbackCommunicator) -> tuple[float, list[float]]:
@@ -63,7 +65,7 @@ def test_every_way_of_this_package_steps_on_two_ranks() -> None:
             assert isinstance(optimizer, torch.optim.SGD)
         return len(optimizers)
 
-    assert on_ranks(2, body) == 2 * [len(WAYS) - 2]
+    assert on_ranks(2, body) == 2 * [len(WAYS) - len(OTHER_WAYS)]
 
 
 def test_unknown_way_is_refused() -> None:
