@@ -105,7 +105,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.control",
         "gradient.wrapped_optimizer",
     ),
-    ("halo.traffic", "halo.plan", "halo.objective", "halo.message", "halo.codec"),
+    (
+        "halo.traffic",
+        "halo.plan",
+        "halo.objective",
+        "halo.message",
+        "halo.codec",
+        "halo.not_compiled",
+    ),
     (
         "halo.packed_codec",
         "halo.fetched_input",

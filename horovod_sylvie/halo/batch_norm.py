@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..comm.protocol import Communicator
+from .not_compiled import not_compiled
 
 
 class SynchronizedBatchNorm(nn.BatchNorm1d):
@@ -73,6 +74,7 @@ class SynchronizedBatchNorm(nn.BatchNorm1d):
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return new
 
+    @not_compiled
     def forward(self, input: Tensor) -> Tensor:
         """Normalise. Collective in training: all ranks call, also those without rows.
 

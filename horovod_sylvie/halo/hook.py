@@ -11,6 +11,8 @@ can be computed while the halo rows travel:
 Autograd goes the other way: it runs what was computed last first. So the gradients of halo rows
 leave before the gradients of the interior are computed.
 
+torch.compile leaves the hooks out: what they send must not become part of a graph.
+
 Shapes: I inner rows, H halo rows.
 """
 
@@ -32,6 +34,7 @@ from .exchange import HaloExchange
 from .halo_rows import HaloRows
 from .hook_arguments import check_call, check_norm_arguments
 from .locality import check_locality, is_known
+from .not_compiled import not_compiled
 from .overlap import asks_for_rows_only, is_watched, may_split, narrowed
 from .refusals import hops_allowed
 from .smaller_side import prepare_smaller_side, smaller_side
@@ -94,6 +97,7 @@ class HaloHook:
         new._is_copy = True
         return new
 
+    @not_compiled
     def before(
         self, convolution: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -128,6 +132,7 @@ class HaloHook:
         self._num_propagations = 0
         return (), given
 
+    @not_compiled
     def after(self, convolution: MessagePassing, args: tuple[Any, ...], output: Any) -> Any:
         """Return the inner rows. Also called where the call failed, with None for `output`."""
         interior = self._interior
@@ -143,6 +148,7 @@ class HaloHook:
             return (output[0][: self._halo.plan.num_inner], *output[1:])
         return output[: self._halo.plan.num_inner]
 
+    @not_compiled
     def count_propagation(self, convolution: MessagePassing, inputs: Any) -> None:
         """Refuse a second hop: its halo rows would be stale."""
         self._num_propagations += 1
