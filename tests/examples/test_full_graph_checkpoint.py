@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+import full_graph_checkpoint
 import pytest
 import torch
 from full_graph_checkpoint import epoch_of, load_checkpoint, newest_checkpoint, save_checkpoint
@@ -81,25 +81,27 @@ def test_files_of_a_job_that_was_stopped_are_not_taken_over(tmp_path: Path) -> N
     assert newest_checkpoint(tmp_path) is None
     save(tmp_path, num_ranks=2, epochs=3)
     files = [each.name for each in (tmp_path / "epoch-000003").iterdir()]
-    assert sorted(files) == ["rank-0.pt", "rank-1.pt"]
+    assert sorted(files) == ["files.json", "rank-0.pt", "rank-1.pt"]
     assert not unfinished.exists()
 
 
-def test_checkpoint_that_a_rank_cannot_write_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["rank-1.pt", "files.json"])
+def test_checkpoint_of_which_a_file_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     save(tmp_path, num_ranks=2, epochs=3)
-    write = torch.save
+    write = full_graph_checkpoint.write_file
 
-    def fail_on_rank_1(state: Any, path: Path) -> None:
-        if path.name == "rank-1.pt":
+    def fail_for_one(path: Path, raw: bytes) -> str:
+        if path.name == name:
             raise OSError("no space left")
-        write(state, path)
+        return write(path, raw)
 
-    monkeypatch.setattr(torch, "save", fail_on_rank_1)
+    monkeypatch.setattr(full_graph_checkpoint, "write_file", fail_for_one)
     with pytest.raises((OSError, hvs.PeerError), match="no space left"):
         save(tmp_path, num_ranks=2, epochs=4)
     assert [each.name for each in tmp_path.glob("epoch-*")] == ["epoch-000003"]
+    load(tmp_path, num_ranks=2)
 
 
 def test_generator_goes_on_on_as_many_ranks_and_begins_elsewhere_on_others(tmp_path: Path) -> None:
