@@ -6,10 +6,12 @@ a partitioning (layout.py, writer.py).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,7 +38,7 @@ class _HashingFile:
 
 def write_array(path: Path, array: Array) -> dict[str, Any]:
     """Write one .npy file; return its entry in the table of arrays."""
-    with path.open("xb") as file:
+    with _naming(path), path.open("xb") as file:
         hashing = _HashingFile(file)
         np.lib.format.write_array(hashing, np.ascontiguousarray(array), allow_pickle=False)
     return {
@@ -49,7 +51,7 @@ def write_array(path: Path, array: Array) -> dict[str, Any]:
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Write one JSON file for people and programs."""
-    with path.open("x", encoding="utf-8") as file:
+    with _naming(path), path.open("x", encoding="utf-8") as file:
         json.dump(value, file, indent=1, allow_nan=False)
         file.write("\n")
 
@@ -69,7 +71,8 @@ def sync_path(path: Path) -> None:
     """Make the bytes of a file, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with _naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -83,3 +86,14 @@ def lock_directory(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let an error name the file: that of a write, when the disk is full, does not by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise

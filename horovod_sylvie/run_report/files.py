@@ -47,16 +47,29 @@ def write_files(directory: Path, texts: Mapping[str, str]) -> None:
     Args:
         directory: Where.
         texts: By file name.
+
+    Raises:
+        OSError: A file cannot be written; the text has its name. What was there before is whole.
     """
     partial = {name: directory / f".{name}.{os.getpid()}.partial" for name in texts}
     try:
         for name, path in partial.items():
-            with path.open("w", encoding="utf-8") as file:
-                file.write(texts[name])
-                file.flush()
-                os.fsync(file.fileno())
+            _write_through(path, texts[name], directory / name)
         for name, path in partial.items():
             path.replace(directory / name)
     finally:
         for path in partial.values():
             path.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, text: str, wanted: Path) -> None:
+    """Write a file, to the disk itself; errors are about the file that is wanted in the end."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:  # that of a write does not say where
+        raise OSError(
+            f"RunReport: cannot write {wanted}: {error.strerror}. What was there before is whole."
+        ) from error
