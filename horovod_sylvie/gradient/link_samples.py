@@ -71,8 +71,8 @@ def sample_of(exchanges: Sequence[Seen]) -> Sample | None:
 COLLECTIVES: Final[tuple[Collective, ...]] = ("allreduce", "allgather", "alltoall")
 _SMALL: Final = 1 << 10
 _LARGE: Final = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
-# A size is large enough to tell a rate where a collective takes so long; another, four times as
-# large, is not tried with it
+# A size is large enough to tell a rate where a collective takes so much longer than the smallest
+# one; another, four times as large, is not tried with it
 _LONG_S: Final = 0.03
 # Later probes are as small as tells a change of the rate from a start that takes longer: training
 # waits for them, and the link may have become much slower
@@ -111,7 +111,7 @@ class LinkSamples:
         short = COLLECTIVES
         for nbytes in (_SMALL, *_LARGE):
             self._add(self._probe([nbytes] * _CALIBRATION_ROUNDS, short))
-            short = tuple(each for each in short if median(self._times[each, nbytes]) < _LONG_S)
+            short = tuple(each for each in short if self._beyond_start_s(each, nbytes) < _LONG_S)
 
     def probe(self) -> None:
         """Probe again, and calibrate anew where the link has changed.
@@ -159,6 +159,10 @@ class LinkSamples:
                 samples.append(self._seen[wanted])
             costs[wanted] = replace(fit_cost(samples), cpu_s_per_byte=self._core_s(wanted))
         return LinkModel(self._comm.size, **costs)
+
+    def _beyond_start_s(self, wanted: Collective, nbytes: int) -> float:
+        """Return the seconds that bytes add to the start, which is long where latency is."""
+        return median(self._times[wanted, nbytes]) - median(self._times[wanted, _SMALL])
 
     def _core_s(self, wanted: Collective) -> float:
         """Return the seconds by which a byte holds up the threads that compute."""

@@ -23,9 +23,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> LinkClock:
     return clock
 
 
-def test_model_is_that_of_the_link_and_the_same_on_every_rank(clock: LinkClock) -> None:
+@pytest.mark.parametrize("start_s", [START_S, 0.2])  # the latter between distant sites
+def test_model_is_that_of_the_link_and_the_same_on_every_rank(
+    clock: LinkClock, start_s: float
+) -> None:
     def body(comm: LoopbackCommunicator) -> LinkModel:
-        link = SlowCommunicator(comm, start_s=START_S, seconds_per_byte=BYTE_S, clock=clock)
+        link = SlowCommunicator(comm, start_s=start_s, seconds_per_byte=BYTE_S, clock=clock)
         samples = LinkSamples(link, CPU)
         samples.calibrate()
         return samples.model()
@@ -35,7 +38,7 @@ def test_model_is_that_of_the_link_and_the_same_on_every_rank(clock: LinkClock) 
     assert models == 3 * [models[0]]
     for cost in (models[0].allreduce, models[0].allgather, models[0].alltoall):
         assert cost.beta_s_per_byte == pytest.approx(BYTE_S, rel=0.01)
-        assert cost.alpha_s == pytest.approx(START_S, rel=0.05)
+        assert cost.alpha_s == pytest.approx(start_s, rel=0.05)
 
 
 @pytest.mark.parametrize("factor", [10.0, 0.1])
