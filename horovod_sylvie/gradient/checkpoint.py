@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -24,6 +25,19 @@ from .sparse_rows_exchange import SparseRowsExchange
 STATE_KEY: Final = "horovod_sylvie"
 _VERSION: Final = 2
 ALL_RANKS: Final = -1  # in place of a rank: the state is of all
+_KINDS: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {
+        "step": int,
+        "rank": int,
+        "num_ranks": int,
+        "op": str,
+        "rates": dict,
+        "by_row": list,
+        "plan": str,
+        "tensors": dict,
+    }
+)
+_LEAST: Final[Mapping[str, int]] = MappingProxyType({"step": 0, "rank": ALL_RANKS, "num_ranks": 1})
 
 _logger = logging.getLogger(__name__)
 
@@ -168,13 +182,13 @@ def _tensors_of(exchange: GradientExchange) -> dict[str, Tensor]:
 
 def check_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None:
     """Raise a ValueError unless a saved state fits, as `load_feedback` does."""
-    fields = ("version", "step", "rank", "num_ranks", "op", "rates", "by_row", "plan", "tensors")
-    missing = set(fields) - set(state)
+    missing = {"version", *_KINDS} - set(state)
     if missing or state["version"] != _VERSION:
         raise ValueError(
             f"load_state_dict: expected version {_VERSION} of the '{STATE_KEY}' state, got "
             f"{state.get('version')!r} without {sorted(missing)}. It was saved by another release."
         )
+    _check_kinds(state)
     if exchange.adaptive is not None and state["plan"]:
         _read_plan(exchange, state["plan"])
     own = _tensors_of(exchange)
@@ -191,3 +205,22 @@ def check_feedback(exchange: GradientExchange, state: Mapping[str, Any]) -> None
                 f"{tuple(own[name].shape) if name in own else 'no such tensor'}. Use the same "
                 f"model and compression, or drop state['{STATE_KEY}'] to start without residuals."
             )
+
+
+def _check_kinds(state: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless everything in a state is of its kind: a file may be damaged."""
+    wrong = [
+        key
+        for key, kind in _KINDS.items()
+        if not isinstance(state[key], kind) or (key in _LEAST and state[key] < _LEAST[key])
+    ]
+    if not wrong:
+        numbers = all(isinstance(rate, float | int) for rate in state["rates"].values())
+        names = all(isinstance(name, str) for name in state["by_row"])
+        wrong += ([] if numbers else ["rates"]) + ([] if names else ["by_row"])
+    if wrong:
+        got = str(state[wrong[0]])[:80]
+        raise ValueError(
+            f"load_state_dict: expected what state_dict() returns for '{wrong[0]}' of the "
+            f"'{STATE_KEY}' state, got {got!r}. The file is damaged."
+        )
