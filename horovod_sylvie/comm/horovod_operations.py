@@ -227,7 +227,8 @@ class HorovodOperations:
         self._failure = f"'{name}': {error}"
         return horovod_failure()(
             f"rank {self.rank}: '{name}' ({kind}) failed: {error} Another rank ended, or "
-            "submitted something else under this name; its own output says why."
+            "submitted something else under this name; its own output says why. If it says "
+            "nothing, it was stopped, or the link to it is cut."
         )
 
     def _has_ended(self, number: int) -> bool:
@@ -283,6 +284,6 @@ class HorovodOperations:
         return CommunicationTimeout(
             f"rank {self.rank} of {self.size}: '{handle.name}' was not completed within "
             f"{self._timeout_s:g} s. Pending here: {pending}. Some rank has not submitted it: it "
-            "took another branch, has ended, or is that slow; see its output. A longer deadline: "
-            "HorovodCommunicator(timeout_s=...) or HVS_TIMEOUT_S."
+            "took another branch, has ended, was stopped, cannot be reached, or is that slow; see "
+            "its output. A longer deadline: HorovodCommunicator(timeout_s=...) or HVS_TIMEOUT_S."
         )

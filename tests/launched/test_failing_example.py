@@ -58,6 +58,7 @@ def run_until_killed(tmp_path: Path, moment: str, *more: object, killed: int = 1
     for text in said.values():
         assert text.startswith("HorovodFailure: "), text
         assert "Another rank ended" in text, text
+        assert "If it says nothing, it was stopped, or the link to it is cut." in text, text
     return said
 
 
