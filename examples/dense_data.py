@@ -6,6 +6,7 @@ Letters in shapes: N examples, C channels, H and W pixels, T characters of a chu
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,13 +110,20 @@ def read_dataset(spec: str, *, chunk: int, as_text: bool) -> Dataset:
 
 def read_mnist(path: Path) -> Dataset:
     """Read grey images from an .npz with the arrays of `MNIST_ARRAYS`: [N, H, W] and [N] each."""
-    with path.open("rb") as file:
-        found = np.load(file).files if zipfile.is_zipfile(file) else ["no .npz"]
     expected = f"read_mnist: expected arrays {', '.join(MNIST_ARRAYS)} in {str(path)!r}, got "
-    if not set(MNIST_ARRAYS) <= set(found):
-        raise ValueError(f"{expected}{', '.join(found)}. Name another file.")
-    with np.load(path) as archive:
-        arrays = [archive[name] for name in MNIST_ARRAYS]
+    with path.open("rb") as file:
+        is_archive = zipfile.is_zipfile(file)
+    if not is_archive:
+        raise ValueError(f"{expected}no .npz. Name another file.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files if name in MNIST_ARRAYS}
+            others = ", ".join(archive.files)
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{expected}what cannot be read ({error}). Copy it again.") from error
+    if len(found) < len(MNIST_ARRAYS):
+        raise ValueError(f"{expected}{others}. Name another file.")
+    arrays = [found[name] for name in MNIST_ARRAYS]
     for images, classes in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or classes.shape != images.shape[:1]:
             shapes = f"shapes {images.shape} and {classes.shape}"

@@ -86,7 +86,8 @@ def _load_arrays(path: Path) -> dict[str, Array]:
             with archive:
                 for name in archive.files:
                     arrays[name] = archive[name]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    # RuntimeError: what zipfile cannot do, or cannot do without a password
+    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise RuntimeError(
             f"{path}: expected a .npz file with plain arrays, but {name} cannot be read ({error}). "
             "Write it again with numpy.savez; object arrays are refused, because loading them can "

@@ -120,6 +120,7 @@ def test_synthetic_data_are_the_same_each_time(as_text: bool) -> None:
         ("mnist:{folder}/short.txt", False, r"expected arrays x_train, .*short.txt', got no \.npz"),
         ("mnist:{folder}/other.npz", False, r"expected arrays x_train, .* got x, y\. Name"),
         ("mnist:{folder}/flat.npz", False, r"got shapes \(3, 4\) and \(3,\)"),
+        ("mnist:{folder}/damaged.npz", False, r"damaged\.npz', got what cannot be read \(Bad CRC"),
     ],
 )
 def test_read_dataset_on_unsuitable_data_says_what_suits(
@@ -129,6 +130,9 @@ def test_read_dataset_on_unsuitable_data_says_what_suits(
     np.savez(tmp_path / "other.npz", x=np.zeros(3), y=np.zeros(3))
     flat = {"x_train": np.zeros((3, 4)), "x_test": np.zeros((3, 4))}
     np.savez(tmp_path / "flat.npz", **flat, y_train=np.zeros(3), y_test=np.zeros(3))
+    changed = bytearray((tmp_path / "flat.npz").read_bytes())
+    changed[changed.index(b"NUMPY") + 130] ^= 1
+    (tmp_path / "damaged.npz").write_bytes(changed)
     with pytest.raises(ValueError, match=message):
         read_dataset(spec.format(folder=tmp_path), chunk=4, as_text=as_text)
 

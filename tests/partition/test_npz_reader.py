@@ -158,6 +158,21 @@ def test_npz_truncated_or_changed_is_refused(tmp_path: Path) -> None:
             read_graph(path)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [(6, 0xFF, "zip file version 25"), (8, 0x01, "encrypted, password required")],
+)
+def test_npz_whose_directory_asks_for_what_python_has_not_is_refused(
+    tmp_path: Path, place: int, value: int, why: str
+) -> None:
+    path = write_npz(tmp_path / "g.npz")
+    changed = bytearray(path.read_bytes())
+    changed[changed.index(b"PK\1\2") + place] = value
+    path.write_bytes(changed)
+    with pytest.raises(RuntimeError, match=rf"g\.npz: .* cannot be read \(.*{why}"):
+        read_graph(path)
+
+
 @pytest.mark.parametrize("name", ["cora", "tolokers", "debian_deps"])
 def test_real_npz_agrees_with_its_arrays(name: str, shared_data: Path) -> None:
     path = shared_data / name / f"{name}.npz"
