@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from .layout import FORMAT, HEADER_NAME, VERSION, hash_header
+from .layout import FORMAT, HEADER_NAME, REPLACED, VERSION, hash_header, siblings
 
 
 def is_partition(directory: str | os.PathLike[str]) -> bool:
@@ -35,6 +35,13 @@ def read_header(directory: str | os.PathLike[str], num_parts: int) -> dict[str, 
         RuntimeError: It has another format version, or the header was changed.
     """
     folder = Path(directory)
+    set_aside = siblings(folder, REPLACED)
+    if not folder.is_dir() and set_aside:
+        raise ValueError(
+            f"load_partition: expected a directory for 'directory', got {folder}, which a run that "
+            f"was to replace it has moved to {set_aside[-1]}. If that run has been killed, rename "
+            "it back."
+        )
     if not folder.is_dir():
         raise ValueError(
             f"load_partition: expected a directory for 'directory', got {folder}, which does not "

@@ -16,6 +16,7 @@ meta.json without the digest, hence also its arrays; the digest covers the hashe
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 from pathlib import Path
@@ -26,6 +27,7 @@ VERSION = 1
 HEADER_NAME = "partition.json"
 BOOK_NAME = "book.npy"
 META_NAME = "meta.json"
+PARTIAL, REPLACED = "partial", "replaced"  # hidden, beside OUTDIR, while it is written or replaced
 HASH_BYTES = 16
 
 _READ_BYTES = 1 << 20
@@ -34,6 +36,11 @@ _READ_BYTES = 1 << 20
 def rank_directory_name(rank: int) -> str:
     """Return the name of a rank's directory."""
     return f"rank-{rank:05d}"
+
+
+def siblings(directory: Path, kind: str) -> list[Path]:
+    """Return the hidden directories of one kind beside a partitioning."""
+    return sorted(directory.parent.glob(f"{glob.escape(f'.{directory.name}.{kind}-')}*"))
 
 
 def hash_json(value: object) -> str:

@@ -23,10 +23,13 @@ from .layout import (
     FORMAT,
     HEADER_NAME,
     META_NAME,
+    PARTIAL,
+    REPLACED,
     VERSION,
     hash_header,
     hash_meta,
     rank_directory_name,
+    siblings,
 )
 
 
@@ -49,12 +52,12 @@ class PartitionWriter:
             OSError: The parent cannot be written to.
         """
         self._directory = Path.cwd() / directory
-        check_replaceable(self._directory, overwrite=overwrite)
         self._parent = self._directory.parent
+        self._put_back()
+        check_replaceable(self._directory, overwrite=overwrite)
         self._parent.mkdir(parents=True, exist_ok=True)
-        self._prefix = f".{self._directory.name}.partial-"
         self._remove_abandoned()
-        self._temporary = self._parent / (self._prefix + secrets.token_hex(8))
+        self._temporary = self._sibling(PARTIAL)
         self._temporary.mkdir()
         self._lock = lock_directory(self._temporary)
         self._overwrite = overwrite
@@ -126,23 +129,44 @@ class PartitionWriter:
         if not self._directory.exists():
             yield
             return
-        old = self._parent / f".{self._directory.name}.replaced-{secrets.token_hex(8)}"
-        self._directory.rename(old)
+        old = self._sibling(REPLACED)
+        lock = lock_directory(self._directory)  # it stays with the directory, whatever its name
         try:
-            yield
-        except BaseException:
-            old.rename(self._directory)
-            raise
-        shutil.rmtree(old)
+            self._directory.rename(old)
+            try:
+                yield
+            except BaseException:
+                old.rename(self._directory)
+                raise
+            shutil.rmtree(old)
+        finally:
+            os.close(lock)
+
+    def _put_back(self) -> None:
+        """Put the old partitioning back where a run was killed before the new one was in place."""
+        for path in self._abandoned(REPLACED):
+            if not os.path.lexists(self._directory):
+                path.rename(self._directory)
 
     def _remove_abandoned(self) -> None:
-        """Remove what a killed run left beside `directory`; a live run holds a lock on its own."""
-        for path in self._parent.glob(f"{self._prefix}*"):
-            try:
-                os.close(lock_directory(path))
-            except OSError:
-                continue
+        """Remove what a killed run left beside `directory`."""
+        for path in [*self._abandoned(PARTIAL), *self._abandoned(REPLACED)]:
             shutil.rmtree(path, ignore_errors=True)
+
+    def _abandoned(self, kind: str) -> list[Path]:
+        """Return what killed runs left beside `directory`; a live run holds a lock on its own."""
+        return [path for path in siblings(self._directory, kind) if not _is_locked(path)]
+
+    def _sibling(self, kind: str) -> Path:
+        return self._parent / f".{self._directory.name}.{kind}-{secrets.token_hex(8)}"
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        os.close(lock_directory(path))
+    except OSError:
+        return True
+    return False
 
 
 def check_replaceable(directory: Path, *, overwrite: bool) -> None:

@@ -127,6 +127,50 @@ def test_write_killed_leaves_no_directory_and_the_next_run_sweeps(tmp_path: Path
     assert names_in(tmp_path) == ["p"]
 
 
+KILLED_REPLACEMENT = """
+import os, signal, sys
+from pathlib import Path
+from horovod_sylvie.partition.partitioner import partition_graph
+
+rename = Path.rename
+def rename_and_die(self, target):
+    moment = "aside" if ".replaced-" in Path(target).name else "in place"
+    moved = rename(self, target)
+    if moment == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return moved
+Path.rename = rename_and_die
+graph = "synthetic:nodes=100,features=2"
+partition_graph(graph, sys.argv[1], 2, method="random", overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("moment", ["aside", "in place"])
+def test_write_killed_while_it_replaces_loses_neither_and_the_next_run_sweeps(
+    parts: Path, moment: str
+) -> None:
+    before = load_partition(parts, 0, 3).digest
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_REPLACEMENT, str(parts), moment],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=50,
+    )
+    assert done.returncode == -signal.SIGKILL
+    (old,) = parts.parent.glob(".parts.replaced-*")
+    assert load_partition(old, 0, 3).digest == before
+    if moment == "aside":
+        with pytest.raises(ValueError, match=r"moved to .*/\.parts\.replaced-.*rename it back"):
+            load_partition(parts, 0, 3)
+    else:
+        load_partition(parts, 0, 2)
+    with pytest.raises(ValueError, match="which holds a partitioning"):
+        partition_graph(build_graph(seed=9), parts, 2)
+    assert load_partition(parts, 0, 3 if moment == "aside" else 2).rank == 0
+    partition_graph(build_graph(seed=9), parts, 2, overwrite=True)
+    assert names_in(parts.parent) == ["parts"]
+
+
 def test_write_two_runs_at_once_do_not_sweep_each_other(tmp_path: Path) -> None:
     first = PartitionWriter(tmp_path / "p", overwrite=False)
     partition_graph(build_graph(), tmp_path / "p", 2)
