@@ -1,4 +1,4 @@
-# make env | demo | test | lint | format | docs | clean | help
+# make env | demo | test | soak | lint | format | docs | clean | help
 #
 # Everything runs in .venv, which each target builds first if it is missing or stale. Stamps in
 # .venv say what was finished, so that a step that failed is done again.
@@ -7,6 +7,7 @@ PYTHON       ?= python3
 TORCH        ?= torch==2.13.0
 DEMO_COMMAND ?= .venv/bin/python examples/demo.py
 PYTEST_ARGS  ?=
+SOAK_ARGS    ?=
 
 BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check install -q
@@ -22,12 +23,13 @@ ifeq ($(PY_ID),)
 $(error PYTHON=$(PYTHON) does not run. Install Python 3.10 or newer, or name one: make PYTHON=python3.11)
 endif
 
-.PHONY: help env demo test lint format docs clean
+.PHONY: help env demo test soak lint format docs clean
 
 help:
 	@echo "make env     build .venv: torch, this package with its extras, Horovod"
 	@echo "make demo    train on 2 ranks, at one bit and at full precision (about a minute)"
 	@echo "make test    run the tests               (PYTEST_ARGS='-k halo')"
+	@echo "make soak    train for an hour, ranks late at random (SOAK_ARGS='--minutes 10 --ranks 4')"
 	@echo "make lint    ruff, mypy --strict, clang-format"
 	@echo "make format  let ruff and clang-format rewrite the sources"
 	@echo "make docs    build the documentation into build/site, and fail on broken links"
@@ -75,6 +77,10 @@ demo: env
 test: env
 	@echo "test: pytest $(PYTEST_ARGS)"
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+soak: env
+	@echo "soak: benchmarks/soak.py $(SOAK_ARGS)"
+	@$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
 
 lint: env
 	@echo "lint: ruff check"

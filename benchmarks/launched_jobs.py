@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, TypeVar
 from tqdm import tqdm
 
 UNLIMITED: Final = "unlimited"
-_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{hosts}}"
+HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{hosts}}"
 _END_S: Final = 30.0  # for a launcher to end what it started
 
 
@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser, *, num_rounds: int, turn_s: float) -> 
     add("--json", type=Path, required=True, help="kept and added to")
     add("--hosts", default="2", metavar="N[,N...]")
     add("--rates", default=UNLIMITED, metavar="RATE[,RATE...]", help="100mbit, 1gbit, unlimited")
-    add("--launcher", default=_HOROVODRUN, help="see above")
+    add("--launcher", default=HOROVODRUN, help="see above")
     add("--again", action="store_true", help="run jobs that are in the file already too")
     add("--rounds", type=int, default=num_rounds, help="turns of each way")
     add("--turn-s", type=float, default=turn_s, help="seconds of a turn")

@@ -18,7 +18,7 @@ class Job:
     """How a job ended.
 
     Attributes:
-        returncode: Of horovodrun; None if the deadline passed.
+        returncode: Of the command; None if the deadline passed.
         output: What all ranks and the launcher printed.
     """
 
@@ -41,6 +41,11 @@ def horovodrun(
     launcher = Path(sys.executable).with_name("horovodrun")
     command = [launcher, "--gloo", "-np", num_ranks, *options]
     command += [sys.executable, REPOSITORY / program, *args]
+    return run_command(command, timeout_s=timeout_s, **environment)
+
+
+def run_command(command: Sequence[object], *, timeout_s: float, **environment: str) -> Job:
+    """Run a command that starts ranks."""
     process = subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
