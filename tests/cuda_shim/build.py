@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
-import os
-import shutil
-import subprocess
 import sysconfig
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import pybind11
+
+from tests.object_files import ObjectFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIM = ROOT / "tests" / "cuda_shim"
@@ -45,11 +41,6 @@ _BINDING_FLAGS = (
     "-isystem",
     sysconfig.get_path("include"),
 )
-
-
-def compiler() -> str | None:
-    """Return the C++ compiler, or None where there is none."""
-    return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
 
 
 def build_native(folder: Path) -> Path:
@@ -105,52 +96,11 @@ def _headers_of(source: Path) -> list[Path]:
     return sorted(file for each in folders for file in each.iterdir() if file.suffix in kinds)
 
 
-def _digest(parts: Iterable[bytes]) -> str:
-    digest = hashlib.blake2b(digest_size=12)
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.hexdigest()
-
-
 def _link(name: str, sources: list[Path], folder: Path) -> Path:
     """Compile what has changed and link all; returns a shared library."""
-    program = compiler()
-    assert program is not None, "callers skip without a compiler"
-    # One process for each core; the longest first
+    files = ObjectFiles(folder, _flags_of, _headers_of)
+    # The longest first
     ordered = sorted(sources, key=lambda source: ("binding" not in source.name, source.name))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: _compile(program, source, folder), ordered))
-    library = folder / f"{name}-{_digest(each.name.encode() for each in objects)}.so"
-    if not library.exists():
-        _forget(folder.glob(f"{name}-*.so"))
-        # -Bsymbolic: torch brings a sanitizer's library, or none; ours are the handlers in use
-        _run([program, "-shared", "-pthread", "-Wl,-Bsymbolic", *map(str, objects)], library)
-    return library
-
-
-def _compile(program: str, source: Path, folder: Path) -> Path:
-    flags = _flags_of(source)
-    version = subprocess.run([program, "--version"], capture_output=True, check=True).stdout
-    parts = (file.read_bytes() for file in [source, *_headers_of(source)])
-    key = _digest([version, repr(flags).encode(), *parts])
-    target = folder / f"{source.name}-{key}.o"
-    if not target.exists():
-        _forget(folder.glob(f"{source.name}-*.o"))
-        _run([program, *flags, "-c", str(source)], target)
-    return target
-
-
-def _forget(outdated: Iterable[Path]) -> None:
-    for file in outdated:
-        file.unlink(missing_ok=True)
-
-
-def _run(command: list[str], target: Path) -> None:
-    """Run a compiler; its output appears whole or not at all."""
-    partial = target.with_suffix(f".{os.getpid()}")
-    done = subprocess.run(
-        [*command, "-o", str(partial)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    partial.replace(target)
+    # -Bsymbolic: torch brings a sanitizer's library, or none; ours are the handlers in use
+    flags = ("-shared", "-pthread", "-Wl,-Bsymbolic")
+    return files.link(name, ".so", files.compile(ordered), flags)

@@ -8,12 +8,13 @@ from types import ModuleType
 import pytest
 
 from tests.cuda_shim import build
+from tests.object_files import compiler
 
 
 @pytest.fixture(scope="session")
 def shim_folder(pytestconfig: pytest.Config) -> Path:
     """Return where what is built is kept until its sources change."""
-    if build.compiler() is None:
+    if compiler() is None:
         pytest.skip("needs a C++ compiler")
     return Path(pytestconfig.cache.mkdir("cuda_shim"))
 
