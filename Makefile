@@ -1,13 +1,14 @@
-# make env | demo | test | soak | lint | format | docs | clean | help
+# make env | demo | test | soak | lint | format | sanitize | docs | clean | help
 #
 # Everything runs in .venv, which each target builds first if it is missing or stale. Stamps in
 # .venv say what was finished, so that a step that failed is done again.
 
-PYTHON       ?= python3
-TORCH        ?= torch==2.13.0
-DEMO_COMMAND ?= .venv/bin/python examples/demo.py
-PYTEST_ARGS  ?=
-SOAK_ARGS    ?=
+PYTHON        ?= python3
+TORCH         ?= torch==2.13.0
+DEMO_COMMAND  ?= .venv/bin/python examples/demo.py
+PYTEST_ARGS   ?=
+SOAK_ARGS     ?=
+SANITIZE_ARGS ?=
 
 BIN      := .venv/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check install -q
@@ -17,23 +18,24 @@ PY_CODE  := import sys; print("%d.%d.%d" % sys.version_info[:3] + sys.base_prefi
 PY_ID    := $(shell $(PYTHON) -c '$(PY_CODE)')
 SOURCES  := pyproject.toml setup.py CMakeLists.txt $(wildcard cpp/* cuda/*)
 CXX_FILES = $(wildcard cpp/*.cpp cpp/*.hpp cpp/*.inl cuda/*.cu cuda/*.cuh \
-            $(addprefix tests/cuda_shim/*,.cpp .hpp .h .cu))
+            $(addprefix tests/cuda_shim/*,.cpp .hpp .h .cu) $(addprefix tests/sanitizers/*,.cpp .hpp))
 
 ifeq ($(PY_ID),)
 $(error PYTHON=$(PYTHON) does not run. Install Python 3.10 or newer, or name one: make PYTHON=python3.11)
 endif
 
-.PHONY: help env demo test soak lint format docs clean
+.PHONY: help env demo test soak lint format sanitize docs clean
 
 help:
-	@echo "make env     build .venv: torch, this package with its extras, Horovod"
-	@echo "make demo    train on 2 ranks, at one bit and at full precision (about a minute)"
-	@echo "make test    run the tests               (PYTEST_ARGS='-k halo')"
-	@echo "make soak    train for an hour, ranks late at random (SOAK_ARGS='--minutes 10 --ranks 4')"
-	@echo "make lint    ruff, mypy --strict, clang-format"
-	@echo "make format  let ruff and clang-format rewrite the sources"
-	@echo "make docs    build the documentation into build/site, and fail on broken links"
-	@echo "make clean   remove .venv, builds and caches; kept Horovod wheels stay"
+	@echo "make env       build .venv: torch, this package with its extras, Horovod"
+	@echo "make demo      train on 2 ranks, at one bit and at full precision (about a minute)"
+	@echo "make test      run the tests               (PYTEST_ARGS='-k halo')"
+	@echo "make soak      train for an hour, ranks late at random (SOAK_ARGS='--minutes 10 --ranks 4')"
+	@echo "make lint      ruff, mypy --strict, clang-format"
+	@echo "make format    let ruff and clang-format rewrite the sources"
+	@echo "make sanitize  fuzz the kernels under sanitizers, for long (SANITIZE_ARGS='--inputs 1000000')"
+	@echo "make docs      build the documentation into build/site, and fail on broken links"
+	@echo "make clean     remove .venv, builds and caches; kept Horovod wheels stay"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  HVS_WHEEL_DIR=(where Horovod's wheels are kept)"
 
 env: .venv/.package-$(TORCH_ID) .venv/.horovod-$(TORCH_ID)
@@ -97,6 +99,10 @@ format: env
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/clang-format -i $(CXX_FILES)
+
+sanitize: env
+	@echo "sanitize: python -m tests.sanitizers $(SANITIZE_ARGS)"
+	@$(BIN)/python -m tests.sanitizers $(SANITIZE_ARGS)
 
 docs: .venv/.docs-$(TORCH_ID)
 	@echo "docs: mkdocs build --strict"
