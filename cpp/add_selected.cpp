@@ -41,7 +41,7 @@ void add_chunk(int64_t chunk, float scale, float* sums, Cursor& cursor) {
 // Sums up a block, chunk by chunk: where the sums belong, or in `scratch`.
 template <ValueType kType>
 void add_block(const SectionLayout& layout,
-               const AddArguments& arguments,
+               const SumArguments& arguments,
                const TopKKernels& kernels,
                bool streams,
                int64_t block,
@@ -72,7 +72,7 @@ void add_block(const SectionLayout& layout,
 
 template <ValueType kType>
 void add_blocks(const SectionLayout& layout,
-                const AddArguments& arguments,
+                const SumArguments& arguments,
                 const TopKKernels& kernels,
                 int64_t begin,
                 int64_t end) {
@@ -103,7 +103,7 @@ void add_blocks(const SectionLayout& layout,
 }  // namespace
 
 void add_selected(const SectionLayout& layout,
-                  const AddArguments& arguments,
+                  const SumArguments& arguments,
                   int num_threads,
                   InstructionSet instruction_set) {
   const TopKKernels& kernels = top_k_kernels(instruction_set);

@@ -22,7 +22,7 @@ struct RankSection {
 };
 
 // Trusted. Arrays must not overlap.
-struct AddArguments {
+struct SumArguments {
   std::vector<RankSection>
       ranks;  // in their order; those that send nothing not
   float scale;
@@ -34,7 +34,7 @@ struct AddArguments {
 // out[i] = the sum, from +0 and in the order of the ranks, of value * scale,
 // each product and sum rounded to fp32. `layout` is of the share.
 void add_selected(const SectionLayout& layout,
-                  const AddArguments& arguments,
+                  const SumArguments& arguments,
                   int num_threads,
                   InstructionSet instruction_set);
 

@@ -54,7 +54,7 @@ void add_rows(const Sections& sections,
               float scale,
               int num_threads,
               InstructionSet instruction_set) {
-  AddArguments arguments = {
+  SumArguments arguments = {
       {}, scale, sections.array, sections.array_type, sections.share(begin)};
   for (int64_t row = begin; row < end; ++row) {
     if (sections.is_read(row)) {
