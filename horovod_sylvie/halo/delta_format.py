@@ -27,7 +27,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from .codec import FullPrecision, all_finite
+from .codec import FullPrecision, Half, all_finite
 from .delta import Delta
 from .delta_copies import Copies, State, copies_of, state_of
 from .format import CodecFormat, Format
@@ -212,11 +212,7 @@ class _Refresh(_StreamFormat):
 
     def _advance(self, sent: Tensor, received: Tensor, out: Tensor) -> Copies:
         self._inner.decode(received, out)
-        if not all_finite(out):  # the sender would have said so
-            raise ValueError(
-                "decode: expected finite rows in a refresh, got Inf or NaN. The message was "
-                "damaged."
-            )
+        _check_finite(out, "a refresh")
         # A copy, as the caller may write to `out`
         return Copies(sent, out.to(self._stream.dtype, copy=True), exchanges=1)
 
@@ -255,9 +251,23 @@ class _Change(_StreamFormat):
         copy = self._copies.received
         changes = out if out.dtype == copy.dtype else torch.empty_like(copy)
         self._inner.decode(received, changes)
+        if isinstance(self._inner.codec, (FullPrecision, Half)):  # they decode any bytes
+            _check_finite(changes, "a change")
         copy.add_(changes)  # nothing can fail from here on
         out.copy_(copy)
         return Copies(sent, copy, self._copies.exchanges + 1)
+
+
+def _check_finite(rows: Tensor, what: str) -> None:
+    """Refuse Inf and NaN, which would stay in the copies and of which the sender would have said.
+
+    Raises:
+        ValueError: A row holds one.
+    """
+    if not all_finite(rows):
+        raise ValueError(
+            f"decode: expected finite rows in {what}, got Inf or NaN. The message was damaged."
+        )
 
 
 def _layout_of_distinct_rows(route: Route, num_header_rows: int) -> MessageLayout:
