@@ -48,8 +48,8 @@ def time_in_turn(calls: Sequence[Sequence[Call]], timer: Timer, rounds: int) -> 
     """Run ways to do the same in turn, round after round: a slow moment hits all of them.
 
     Args:
-        calls: Of each way, what it does on several sets of tensors, which take turns too: so none
-            is in a cache when it is used again.
+        calls: Of each way, what it does on several sets of tensors, which take turns too, each way
+            at another one: so none is in a cache because another way has just used it.
         timer: Runs a call, and returns its seconds.
         rounds: How often.
 
@@ -58,8 +58,8 @@ def time_in_turn(calls: Sequence[Sequence[Call]], timer: Timer, rounds: int) -> 
     """
     times: list[list[float]] = [[] for _ in calls]
     for number in range(rounds):
-        for way, own in zip(calls, times, strict=True):
-            own.append(timer(way[number % len(way)]))
+        for place, (way, own) in enumerate(zip(calls, times, strict=True)):
+            own.append(timer(way[(number + place * len(way) // len(calls)) % len(way)]))
     return times
 
 

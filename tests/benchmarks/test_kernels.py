@@ -107,6 +107,13 @@ def test_ways_and_their_tensors_take_turns() -> None:
     assert [len(each) for each in times] == [3, 3]
 
 
+def test_ways_do_not_use_the_same_tensors_one_after_the_other() -> None:
+    seen: list[str] = []
+    calls = [[lambda n=n: seen.append(n) for n in "abcd"] for _ in range(2)]
+    time_in_turn(calls, timer_of(CPU), 4)
+    assert seen == ["a", "c", "b", "d", "c", "a", "d", "b"]
+
+
 def test_ratio_is_of_the_same_round() -> None:
     assert median_ratio([1.0, 8.0, 30.0], [1.0, 4.0, 10.0]) == 2.0
 
