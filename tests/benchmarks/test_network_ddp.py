@@ -36,19 +36,19 @@ def test_own_address_is_the_one_that_reaches_another() -> None:
     assert own_address("127.0.0.1") == "127.0.0.1"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(200)
 def test_ways_of_ddp_take_turns_with_horovods(tmp_path: Path) -> None:
     pytest.importorskip("horovod.torch", reason="needs Horovod")
     if not torch.distributed.is_gloo_available():
         pytest.skip("needs a torch with gloo")
     file = tmp_path / "network.json"
     ways = [NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS]
-    words = ["--json", str(file), "--models", "resnet20", "--compute", "emulated,real"]
+    words = ["--json", str(file), "--models", "resnet20", "--compute", "real"]
     words += ["--ways", ",".join(ways), "--rounds", "1", "--turn-s", "0", "--timeout", "150"]
     network.main(words)
-    for job in json.loads(file.read_text())["jobs"].values():
-        assert list(job["ways"]) == ways
-        assert all(figures["step_s"] > 0 for figures in job["ways"].values())
-        sent = {way: figures["bytes_sent"] for way, figures in job["ways"].items()}
-        assert sent["DDP"] == sent[STOCK_HOROVOD] == 2 * sent["DDP float16"]
-        assert 0 < sent["PowerSGD rank 1"] < sent["PowerSGD rank 2"] < sent["DDP float16"]
+    (job,) = json.loads(file.read_text())["jobs"].values()
+    assert list(job["ways"]) == ways
+    assert all(figures["step_s"] > 0 for figures in job["ways"].values())
+    sent = {way: figures["bytes_sent"] for way, figures in job["ways"].items()}
+    assert sent["DDP"] == sent[STOCK_HOROVOD] == 2 * sent["DDP float16"]
+    assert 0 < sent["PowerSGD rank 1"] < sent["PowerSGD rank 2"] < sent["DDP float16"]
