@@ -150,7 +150,7 @@ def draw(results: Mapping[str, dict[str, Any]], compute: str, picture: Path) -> 
             _draw_panel(panel, own, rates)
             panel.set_title(f"{model}, {count} hosts", fontsize=10)
         row[0].set_ylabel("step, ratio to no exchange")
-    add_legend(figure, list(panels.flat), columns=len(_COLOURS))
+    add_legend(figure, list(panels.flat), columns=5)
     figure.suptitle(f"{compute} compute")
     figure.savefig(picture, dpi=110)
     pyplot.close(figure)

@@ -186,14 +186,15 @@ def measured_steps(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
 def predicted_perceptron(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
     """Predict the perceptron that was measured, over its compute, for every number of ranks.
 
-    Its layers share the measured backward by their elements. Selection and messages take what they
-    take on a CPU core, by the planner's defaults.
+    Its layers share the backward of the job with most hosts by their elements. Selection and
+    messages take what they take on a CPU core, by the planner's defaults.
     """
-    job = next(
+    jobs = [
         each
         for each in results["jobs"].values()
         if (each["model"], each["compute"], each["rate"]) == ("mlp", "emulated", _MEASURED_RATE)
-    )
+    ]
+    job = max(jobs, key=lambda each: int(each["hosts"]))
     times = job["emulated_s"]
     share = times["backward"] / job["num_parameters"]
     layers = [
