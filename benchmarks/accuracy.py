@@ -37,13 +37,12 @@ from accuracy_recipes import (
     Setting,
 )
 from accuracy_report import overview, plot, table
-from launched_jobs import end, keep, kept_in, run_to_end
+from launched_jobs import RANKS_HOROVODRUN, end, keep, kept_in, run_or_raise
 from tqdm import tqdm
 
 import horovod_sylvie as hvs
 
 _RANK: Final = Path(__file__).with_name("accuracy_rank.py")
-_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 # glibc gives large blocks back to the system at once; faulting them in again takes half the time
 _ALLOCATOR: Final = f"env MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_={2**34} MALLOC_TOP_PAD_={2**26}"
 _EVERY: Final = 5  # epochs between the losses that are kept
@@ -128,12 +127,11 @@ class Trainer:
         command = [*shlex.split(f"{_ALLOCATOR} {launcher}"), sys.executable, str(_RANK)]
         command += ["--report", str(report), "--data", str(self._partition(batch.setting))]
         timeout_s = self._args.timeout * len(batch.modes)
-        with output.open("w") as stream:
-            status = run_to_end([*command, json.dumps(options)], stream, timeout_s)
-        if status != 0:
-            ended = "was stopped: it took too long" if status is None else f"ended with {status}"
-            lines = output.read_text(errors="replace").splitlines()[-15:]
-            tqdm.write("\n".join([f"{batch.runs[0].key}: the job {ended}", *lines]))
+        command.append(json.dumps(options))
+        try:
+            run_or_raise(command, output, f"{batch.runs[0].key}: the job", timeout_s)
+        except RuntimeError as error:
+            tqdm.write(str(error))
         lines = report.read_text().splitlines() if report.exists() else []
         done = [json.loads(line) for line in lines]
         return {
@@ -184,7 +182,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--ranks", type=int, nargs="+", default=[4])
     add("--only", choices=[*GRAPHS, *MODELS, *MODES], nargs="+", default=[], metavar="NAME")
     add("--more", default="", metavar="OPTIONS", help="of full_graph.py, behind every recipe's")
-    add("--launcher", default=_HOROVODRUN, help="starts a command on {ranks} ranks")
+    add("--launcher", default=RANKS_HOROVODRUN, help="starts a command on {ranks} ranks")
     add("--timeout", type=float, default=900.0, metavar="S", help="for a training, in the mean")
     add("--again", action="store_true", help="run trainings that are in the file too")
     add("--plot", type=Path, help="draw the loss curves to this file")

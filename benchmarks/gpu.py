@@ -18,12 +18,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from launched_jobs import run_to_end
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GPU_TESTS: Final = ("tests/ops/test_row_kernels_gpu.py", "tests/ops/test_top_k_gpu.py")
@@ -104,7 +105,9 @@ def pytest_command() -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rf"]
 
 
-def outcome_of(command: Sequence[str], timeout_s: float, variables: Any = None) -> Outcome:
+def outcome_of(
+    command: Sequence[str], timeout_s: float, variables: Mapping[str, str] | None = None
+) -> Outcome:
     """Run a command in the checkout, with its output to this program's.
 
     Args:
@@ -113,15 +116,13 @@ def outcome_of(command: Sequence[str], timeout_s: float, variables: Any = None) 
         variables: Further ones for its environment.
     """
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    env = os.environ | {"PYTHONPATH": path} | (variables or {})
+    variables = {"PYTHONPATH": path, **(variables or {})}
     started_s = time.monotonic()
-    try:
-        status = subprocess.run(command, cwd=ROOT, env=env, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired:
+    status = run_to_end(command, None, timeout_s, folder=ROOT, variables=variables)
+    if status is None:
         return Outcome(False, f"was stopped after {timeout_s:.0f} s")
     took = f"{time.monotonic() - started_s:.0f} s"
-    ok = status.returncode == 0
-    return Outcome(ok, took if ok else f"ended with {status.returncode} after {took}")
+    return Outcome(status == 0, took if status == 0 else f"ended with {status} after {took}")
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 UNLIMITED: Final = "unlimited"
 HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{hosts}}"
+RANKS_HOROVODRUN: Final = HOROVODRUN.replace("{hosts}", "{ranks}")  # of ranks on this machine
 _END_S: Final = 30.0  # for a launcher to end what it started
 
 
@@ -137,23 +138,55 @@ def report_of(
     with tempfile.TemporaryDirectory() as name:
         report, output = Path(name) / "report.json", Path(name) / "output.txt"
         command = [*launch, sys.executable, str(program), "--report", str(report), *options]
-        with output.open("w") as stream:
-            status = run_to_end(command, stream, timeout_s)
-        if status != 0 or not report.exists():
-            lines = output.read_text(errors="replace").splitlines()[-15:]
-            ended = "was stopped: it took too long" if status is None else f"ended with {status}"
-            raise RuntimeError("\n".join([f"{key}: the launcher {ended}", *lines]))
+        run_or_raise(command, output, f"{key}: the launcher", timeout_s, expected=report)
         figures: dict[str, Any] = json.loads(report.read_text())
     return figures
 
 
-def run_to_end(command: Sequence[str], stream: Any, timeout_s: float) -> int | None:
+def run_or_raise(
+    command: Sequence[str],
+    output: Path,
+    what: str,
+    timeout_s: float,
+    *,
+    expected: Path | None = None,
+) -> None:
+    """Run a command, and leave nothing of it behind but what it printed.
+
+    Args:
+        command: Which.
+        output: File for its output.
+        what: What runs, for the message.
+        timeout_s: Then it is stopped.
+        expected: A file that it must have written.
+
+    Raises:
+        RuntimeError: It failed, or took too long; the text has the end of its output.
+    """
+    with output.open("w") as stream:
+        status = run_to_end(command, stream, timeout_s)
+    if status != 0 or not (expected is None or expected.exists()):
+        lines = output.read_text(errors="replace").splitlines()[-15:]
+        ended = "was stopped: it took too long" if status is None else f"ended with {status}"
+        raise RuntimeError("\n".join([f"{what} {ended}", *lines]))
+
+
+def run_to_end(
+    command: Sequence[str],
+    stream: Any,
+    timeout_s: float,
+    *,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> int | None:
     """Run a command, and leave nothing of it behind.
 
     Args:
         command: Which.
-        stream: Open file for its output.
+        stream: Open file for its output; None for this program's.
         timeout_s: Then it is stopped.
+        folder: Where it runs; None for here.
+        variables: Further ones of its environment.
 
     Returns:
         Its status; None if it was stopped.
@@ -163,7 +196,8 @@ def run_to_end(command: Sequence[str], stream: Any, timeout_s: float) -> int | N
         stdout=stream,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | dict(variables or {}),
     )
     try:
         return process.wait(timeout_s)

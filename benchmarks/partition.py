@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from launched_jobs import end, measure, run_to_end
+from launched_jobs import RANKS_HOROVODRUN, end, measure, run_or_raise
 
 from horovod_sylvie.partition.synthetic import make_graph
 from horovod_sylvie.partition.synthetic_spec import SyntheticSpec
 
 _EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "full_graph.py"
-_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 _HIDDEN: Final = 32
 _GIB: Final = 1 << 30
 _METHODS: Final = ("metis", "random")
@@ -132,13 +131,7 @@ class Partitioning:
         }
 
     def _run(self, command: Sequence[str], what: str) -> None:
-        output = self._folder / "output.txt"
-        with output.open("w") as stream:
-            status = run_to_end(command, stream, self._args.timeout)
-        if status != 0:
-            ended = "was stopped: it took too long" if status is None else f"ended with {status}"
-            lines = output.read_text(errors="replace").splitlines()[-15:]
-            raise RuntimeError("\n".join([f"{what}: {ended}", *lines]))
+        run_or_raise(command, self._folder / "output.txt", f"{what}:", self._args.timeout)
 
 
 def write_graph(job: PartitionJob, num_features: int, file: Path) -> None:
@@ -249,7 +242,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--parts", type=int, nargs="+", default=[4])
     add("--methods", nargs="+", choices=_METHODS, default=_METHODS)
     add("--epochs", type=int, default=0, help="train so many on each; at least 2")
-    add("--launcher", default=_HOROVODRUN, help="starts a command on {ranks} ranks")
+    add("--launcher", default=RANKS_HOROVODRUN, help="starts a command on {ranks} ranks")
     add("--timeout", type=float, default=1800.0, metavar="S", help="for a process")
     add("--folder", type=Path, help="for graphs and pieces, some GB; default: a temporary one")
     add("--again", action="store_true", help="run jobs that are in the file too")

@@ -41,7 +41,8 @@ def row_cases(
     table = torch.randn(3 * num_rows, num_features, dtype=dtype, device=device)
     index = torch.randperm(3 * num_rows, device=device)[:num_rows]
     gathered = table.index_select(0, index)
-    sums = RowSums.of(torch.arange(num_rows, device=device) % (num_rows // _READERS), num_rows)
+    target_of = torch.arange(num_rows, device=device) % (num_rows // _READERS)
+    sums = RowSums.of(target_of, num_rows)
     shape = f"{num_rows:,} x {num_features} {str(dtype).removeprefix('torch.')}"
     dense_bytes = gathered.nbytes
     for bits, code in CODES:
@@ -85,7 +86,6 @@ def row_cases(
         )
         if bits == 1:
             places = (sums.order, sums.targets, sums.starts)
-            target_of = torch.arange(num_rows, device=device) % (num_rows // _READERS)
             yield Case(
                 op="add_packed_rows, 1 bit",
                 shape=shape,
@@ -97,8 +97,8 @@ def row_cases(
                     row_kernels.add_rows, native, payload, None, *places, bits=1, out=total
                 ),
                 twin=partial(reference.add_rows, payload, None, *places, bits=1, out=total),
-                torch_way=lambda total=total, unpack=torch_unpack, to=target_of: total.index_add_(
-                    0, to, unpack()
+                torch_way=lambda total=total, unpack=torch_unpack: total.index_add_(
+                    0, target_of, unpack()
                 ),
                 written=[total],
                 plain_name="index_add",

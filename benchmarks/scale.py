@@ -162,6 +162,13 @@ def epoch_compute_s(graph: ScaleGraph, assumed: Assumptions) -> float:
     return seconds
 
 
+def perceptron_jobs(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the jobs of the perceptron, emulated, at one rate, of what network.py wrote."""
+    wanted = ("mlp", "emulated", _MEASURED_RATE)
+    jobs = results["jobs"].values()
+    return [each for each in jobs if (each["model"], each["compute"], each["rate"]) == wanted]
+
+
 def measured_steps(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
     """Return the measured steps of the perceptron, over the step without exchange.
 
@@ -172,9 +179,7 @@ def measured_steps(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
         Ratios by way and number of ranks; "predicted" are what the plan said of LAGS.
     """
     found: dict[str, dict[int, float]] = {}
-    for job in results["jobs"].values():
-        if (job["model"], job["compute"], job["rate"]) != ("mlp", "emulated", _MEASURED_RATE):
-            continue
+    for job in perceptron_jobs(results):
         base_s = job["ways"]["no exchange"]["step_s"]
         for way in ("dense float32", "dense float16", "top-k 1 %", "top-k 0.1 %", "LAGS"):
             found.setdefault(way, {})[job["hosts"]] = job["ways"][way]["step_s"] / base_s
@@ -189,12 +194,7 @@ def predicted_perceptron(results: Mapping[str, Any]) -> dict[str, dict[int, floa
     Its layers share the backward of the job with most hosts by their elements. Selection and
     messages take what they take on a CPU core, by the planner's defaults.
     """
-    jobs = [
-        each
-        for each in results["jobs"].values()
-        if (each["model"], each["compute"], each["rate"]) == ("mlp", "emulated", _MEASURED_RATE)
-    ]
-    job = max(jobs, key=lambda each: int(each["hosts"]))
+    job = max(perceptron_jobs(results), key=lambda each: int(each["hosts"]))
     times = job["emulated_s"]
     share = times["backward"] / job["num_parameters"]
     layers = [
