@@ -89,9 +89,10 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add_arguments(parser, num_rounds=Pace.num_rounds, turn_s=Pace.turn_s)
     add = parser.add_argument
+    ways = ", ".join(WAYS).replace("%", "%%")  # a help text is a format
     add("--models", default=",".join(MODELS), metavar="NAME[,NAME...]")
     add("--compute", default=",".join(COMPUTES), metavar="NAME[,NAME...]")
-    add("--ways", default=",".join(WAYS), metavar="NAME[,NAME...]", help=", ".join(WAYS))
+    add("--ways", default=",".join(WAYS), metavar="NAME[,NAME...]", help=ways)
     args = parser.parse_args(argv)
     check_arguments(parser, args, {"models": MODELS, "compute": COMPUTES, "ways": WAYS})
     return args
