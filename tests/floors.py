@@ -95,6 +95,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.planner_inputs",
         "gradient.adaptive_plan",
         "gradient.telemetry",
+        "gradient.started",
         "gradient.gradient_exchange",
     ),
     (

@@ -278,7 +278,7 @@ class HorovodOperations:
         now_s = time.monotonic()
         pending = ", ".join(
             f"'{other.name}' ({other.kind}, for {now_s - other.submitted_s:.1f} s)"
-            for other in self._in_flight.values()
+            for other in list(self._in_flight.values())  # another thread may be submitting
         )
         self._failure = f"'{handle.name}' timed out"
         return CommunicationTimeout(

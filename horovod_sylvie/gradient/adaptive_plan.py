@@ -10,6 +10,7 @@ Shapes: P ranks.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -195,6 +196,8 @@ class AdaptivePlan:
         current = self._current(parameters)
         forward_s, layers = layers_of(slowest, parameters, self._policy, late=self._starts_late)
         compute = usual_costs([ComputeModel(**each[1]) for each in gathered])
+        if self._starts_late:
+            compute = replace(compute, beside_elements=math.inf)
         compute = corrected_costs(
             replace(compute, forward_s=forward_s), ranks, layers, current, link
         )

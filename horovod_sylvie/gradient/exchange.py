@@ -1,6 +1,6 @@
 """What the schedule may ask of the exchange of one group of parameters.
 
-A group is exchanged in five moves: `start` in the hook of its last gradient, `proceed` where a
+A group is exchanged in five moves: `start` when its last gradient is there, `proceed` where a
 second phase depends on the first, `wait` and `decode` while other groups are still on their way,
 and then `commit` on every group, or `revert` on every group where a gradient was not finite. Until
 `decode`, `grad` holds the local gradient; after a step that was reverted, nothing that counts.
@@ -52,7 +52,7 @@ class ExchangeCost:
         num_steps: Steps counted.
         payload_bytes: Bytes handed to the communicator.
         bytes_sent: Bytes that ring algorithms send for them over this rank's link.
-        selection_s: Seconds spent preparing what is sent, in hooks.
+        selection_s: Seconds spent preparing what is sent.
         waiting_s: Seconds spent waiting for what others send.
         decoding_s: Seconds spent turning it into gradients.
         submitted_s: When the newest step's operation was submitted.

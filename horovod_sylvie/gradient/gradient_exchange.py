@@ -1,9 +1,9 @@
 """The schedule of a step: start in backward, wait at the end, apply all or nothing.
 
-A group's exchange starts in the hook of its last gradient. Three things make it start at the end
-of backward instead, on every rank alike: the first step after the ranks were (re)built, in which
-they first check that they run the same plan; clipping by the norm of the whole gradient; other
-traffic that goes first; and parameters without a gradient.
+A group's exchange starts when its last gradient is there (`started.py`). Four things make it start
+at the end of backward instead, on every rank alike: the first step after the ranks were (re)built,
+in which they first check that they run the same plan; clipping by the norm of the whole gradient;
+other traffic that goes first; and parameters without a gradient.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .options import ExchangeOptions
 from .outcome import Outcome, overflow_all, receive, refuse
 from .parameter import ExchangedParameter
 from .sparse_rows_exchange import SparseRowsExchange
+from .started import StartedExchanges
 from .status import agree_on_plan
 from .telemetry import LayerSample, sample_layers
 
@@ -72,7 +73,7 @@ class GradientExchange:
         self._frozen: list[ExchangedParameter] = []
         self._kinds = GradientKinds(sparse_as_dense=options.sparse_as_dense)
         self._progress = GroupProgress([])
-        self._started: list[Exchange] = []
+        self._started = StartedExchanges()
         self._agreed = False
         self._shares_plan = True
         self.add(parameters)
@@ -159,9 +160,7 @@ class GradientExchange:
 
     def _end_step(self) -> None:
         """Take back what was selected and not applied, and begin anew."""
-        for exchange in self._started:
-            exchange.revert()
-        self._started.clear()
+        self._started.revert()
         self.arrivals.reset()
         self._progress.restart()
         self._loss_scale.end_step()
@@ -176,12 +175,13 @@ class GradientExchange:
         step = self._step(1.0 if joined else self._clip(), joined)
         for exchange in self.exchanges:
             if exchange not in self._started:
-                self._start(exchange, step)
+                self._start(exchange, step, in_backward=False)
+        self._started.settle()
         self._after_submission()
         for exchange in self._started:
             exchange.proceed()
         refuses = self.options.sparse is not None
-        faults = receive(self._started, sum(active), refuses=refuses)
+        faults = receive([*self._started], sum(active), refuses=refuses)
         self.step_number += 1
         if faults:
             for exchange in self._started:
@@ -228,15 +228,14 @@ class GradientExchange:
         exchange = self._progress.complete(parameter)
         if exchange is not None and self._starts_in_backward(exchange):
             with nullcontext() if self.adaptive is None else self.adaptive.measurements.paused():
-                self._start(exchange, self._step())
+                self._start(exchange, self._step(), in_backward=True)
 
     def _starts_in_backward(self, exchange: Exchange) -> bool:
         late = isinstance(exchange, SparseRowsExchange) or self.options.starts_late
         return self._agreed and not late and not self.comm.ranks_changed()
 
-    def _start(self, exchange: Exchange, step: Step) -> None:
-        self._started.append(exchange)
-        exchange.start(step)
+    def _start(self, exchange: Exchange, step: Step, *, in_backward: bool) -> None:
+        self._started.start(exchange, step, in_backward=in_backward)
         for parameter in exchange.parameters:
             self.arrivals.hand_over(parameter)
 

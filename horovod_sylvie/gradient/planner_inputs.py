@@ -92,7 +92,8 @@ def corrected_costs(
         for group in current.groups
     ]
     prepare = _correction(
-        median(rank.prepare_s for rank in ranks), sum(each.prepare_s for each in costs)
+        median(rank.prepare_s for rank in ranks),
+        sum(each.prepare_s + each.beside_s for each in costs),
     )
     decode = _correction(
         median(rank.decode_s for rank in ranks), sum(each.decode_s for each in costs)

@@ -5,6 +5,7 @@ Shapes: D elements of the layer that is measured, K selected.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import median
 from typing import Final
@@ -13,7 +14,7 @@ import torch
 
 from ..device.clock import clock_of, settle
 from ..ops.top_k import add_selected, section_bytes, select_top_k
-from ..planning.layers import ComputeModel
+from ..planning.layers import BESIDE_ELEMENTS, ComputeModel
 
 _NUM_ELEMENTS: Final = 1 << 20
 _FEW: Final = _NUM_ELEMENTS // 1000
@@ -42,6 +43,7 @@ def measure_speed(device: torch.device = _CPU, *, forward_s: float = 0.0) -> Com
         decode_s_per_element=max(0.0, few_decode_s - _FEW * per_decoded) / _NUM_ELEMENTS,
         decode_s_per_selected=per_decoded,
         copy_s_per_element=_median_s(lambda: target.copy_(source), device) / _NUM_ELEMENTS,
+        beside_elements=BESIDE_ELEMENTS if device.type == "cpu" else math.inf,
     )
 
 

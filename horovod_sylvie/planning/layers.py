@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+# On the host a group of so many elements is selected from in a thread of its own. Waking it takes
+# about 50 us, as long as selecting from some 50 thousand elements.
+BESIDE_ELEMENTS: Final = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class ComputeModel:
         decode_s_per_selected: Adding one rank's selected element.
         copy_s_per_element: Moving a dense gradient in and out of a buffer.
         group_s: What each group costs, whatever its size: hooks, headers, Python.
+        beside_elements: Groups of at least so many elements are selected from beside backward, one
+            after the other; the others between two of its layers.
     """
 
     forward_s: float = 0.0
@@ -49,3 +57,4 @@ class ComputeModel:
     decode_s_per_selected: float = 3e-9
     copy_s_per_element: float = 4e-10
     group_s: float = 1e-4
+    beside_elements: float = math.inf

@@ -144,7 +144,10 @@ def _prune(partials: list[_Partial]) -> list[_Partial]:
 
 def _beats(one: Effect, other: Effect) -> bool:
     return (
-        one.added_s <= other.added_s and one.end_s <= other.end_s and one.after_s <= other.after_s
+        one.added_s <= other.added_s
+        and one.selected_s <= other.selected_s
+        and one.end_s <= other.end_s
+        and one.after_s <= other.after_s
     )
 
 

@@ -1,7 +1,8 @@
 """One step as a plan lets it run: what is ready when, what is sent when, and what is exposed.
 
-The model: backward and the preparation of payloads share the rank's own thread, one after the
-other. Collectives share the link, one after the other, in the order in which groups become ready
+The model: backward and what hooks prepare share the rank's own thread, one after the other. On the
+host large groups are selected from in a second thread, one after the other, beside it. Collectives
+share the link, one after the other, in the order in which groups become ready
 (Horovod runs one at a time). What has come is decoded when all of it has come.
 """
 
@@ -23,6 +24,7 @@ class GroupCost(NamedTuple):
 
     Attributes:
         prepare_s: In backward: selecting, or copying, and what messages take of the cores.
+        beside_s: Beside backward, after that: selecting.
         exchange_s: On the link, first phase.
         finish_s: Second phase, at the owners and on the link; 0 where there is only one.
         decode_s: After all has come.
@@ -30,6 +32,7 @@ class GroupCost(NamedTuple):
     """
 
     prepare_s: float
+    beside_s: float
     exchange_s: float
     finish_s: float
     decode_s: float
@@ -61,7 +64,7 @@ class Timeline:
 
     Attributes:
         spans: By group, in the order of exchange.
-        backward_end_s: Backward, preparation included, is over.
+        backward_end_s: Backward, with what hooks prepare, is over.
         exchange_end_s: The last exchange is over.
         step_s: The step is over.
         compute_s: What forward and backward alone take.
@@ -114,13 +117,15 @@ def cost_of_totals(
         nbytes = float(num_elements * _DENSE_BYTES)
         copy_s = num_elements * compute.copy_s_per_element if num_layers > 1 else 0.0
         prepare_s = copy_s + compute.group_s + nbytes * link.allreduce.cpu_s_per_byte
-        return GroupCost(prepare_s, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes)
+        return GroupCost(prepare_s, 0.0, link.allreduce.seconds(nbytes), 0.0, copy_s, nbytes)
     nbytes = float(num_sent * SELECTED_BYTES)
-    prepare_s = _select_s(num_elements, num_sent, compute) + compute.group_s
+    prepare_s, beside_s = compute.group_s, _select_s(num_elements, num_sent, compute)
+    if num_elements < compute.beside_elements:
+        prepare_s, beside_s = prepare_s + beside_s, 0.0
     if kind == "allgather":
         prepare_s += nbytes * link.allgather.cpu_s_per_byte
         decode_s = _decode_s(num_elements, num_sent * link.num_ranks, compute)
-        return GroupCost(prepare_s, link.allgather.seconds(nbytes), 0.0, decode_s, nbytes)
+        return GroupCost(prepare_s, beside_s, link.allgather.seconds(nbytes), 0.0, decode_s, nbytes)
     prepare_s += nbytes * link.alltoall.cpu_s_per_byte
     # The owner of a P-th adds what all ranks selected of it, and selects again, a P-th as many
     share = 1.0 / link.num_ranks
@@ -131,6 +136,7 @@ def cost_of_totals(
     )
     return GroupCost(
         prepare_s,
+        beside_s,
         link.alltoall.seconds(nbytes),
         owner_s + link.allgather.seconds(nbytes * share),
         _decode_s(num_elements, num_sent, compute),
@@ -181,6 +187,7 @@ def simulate(
     due = groups_due(layers, plan.groups)
     now = compute.forward_s
     free = 0.0
+    selected = 0.0  # when the thread that selects has done all it was given
     decode_s = 0.0
     second_s = 0.0
     spans = []
@@ -190,11 +197,14 @@ def simulate(
             cost = group_cost(group, members, compute, link)
             arrival = now
             now += cost.prepare_s
-            start = max(now, free)
+            ready = now
+            if cost.beside_s:
+                ready = selected = max(now, selected) + cost.beside_s
+            start = max(ready, free)
             free = start + cost.exchange_s
             decode_s += cost.decode_s
             second_s += cost.finish_s
-            spans.append(GroupSpan(group, arrival, now, start, free))
+            spans.append(GroupSpan(group, arrival, ready, start, free))
     # Second phases are submitted when backward is over and the first phases have ended
     free = max(now, free) + second_s if second_s else free
     compute_s = compute.forward_s + sum(layer.backward_s for layer in layers)

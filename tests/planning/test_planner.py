@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horovod_sylvie.planning.lags_rule import lags_densities
-from horovod_sylvie.planning.layers import ComputeModel, LayerProfile
+from horovod_sylvie.planning.layers import BESIDE_ELEMENTS, ComputeModel, LayerProfile
 from horovod_sylvie.planning.link_model import LinearCost, LinkModel, model_of_link
 from horovod_sylvie.planning.plan import Plan, PlannedGroup, ladder
 from horovod_sylvie.planning.planner import PlanOptions, make_plan
@@ -24,25 +24,34 @@ from tests.planning.plan_cases import (
 )
 
 COMPUTE = ComputeModel(forward_s=0.01)
+BESIDE = ComputeModel(forward_s=0.01, beside_elements=BESIDE_ELEMENTS)
+computes = st.sampled_from([COMPUTE, BESIDE])
 DENSITIES = ladder(0.001, 0.05)
 
 
 @settings(max_examples=40, deadline=None)
-@given(layers=layer_lists, link=links)
+@given(layers=layer_lists, link=links, compute=computes)
 def test_plan_of_few_layers_is_as_fast_as_the_best_of_all(
-    layers: list[LayerProfile], link: LinkModel
+    layers: list[LayerProfile], link: LinkModel, compute: ComputeModel
 ) -> None:
     options = PlanOptions(DENSITIES[:1], tolerance=0.0)
-    plan = make_plan(layers, COMPUTE, link, options)
-    best = best_step_s(layers, COMPUTE, link, kinds=options.kinds, density=DENSITIES[0])
-    assert simulate(layers, plan, COMPUTE, link).step_s <= best * (1 + 1e-9)
+    plan = make_plan(layers, compute, link, options)
+    best = best_step_s(layers, compute, link, kinds=options.kinds, density=DENSITIES[0])
+    assert simulate(layers, plan, compute, link).step_s <= best * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
-@given(layers=short_layer_lists, link=links, fused_layers=fused_layer_lists, data=st.data())
+@given(
+    layers=short_layer_lists,
+    link=links,
+    compute=computes,
+    fused_layers=fused_layer_lists,
+    data=st.data(),
+)
 def test_plan_beside_fused_groups_is_as_fast_as_the_best_of_all_kinds(
     layers: list[LayerProfile],
     link: LinkModel,
+    compute: ComputeModel,
     fused_layers: list[LayerProfile],
     data: st.DataObject,
 ) -> None:
@@ -53,39 +62,45 @@ def test_plan_beside_fused_groups_is_as_fast_as_the_best_of_all_kinds(
         PlannedGroup(tuple(names), "dense") for names in (ordered[:cut], ordered[cut:]) if names
     )
     options = PlanOptions(DENSITIES[:1], ("dense", "allgather", "two-phase"), fused, tolerance=0.0)
-    plan = make_plan(every, COMPUTE, link, options)
-    best = best_step_s(every, COMPUTE, link, kinds=options.kinds, density=DENSITIES[0], fused=fused)
-    assert simulate(every, plan, COMPUTE, link).step_s <= best * (1 + 1e-9)
+    plan = make_plan(every, compute, link, options)
+    best = best_step_s(every, compute, link, kinds=options.kinds, density=DENSITIES[0], fused=fused)
+    assert simulate(every, plan, compute, link).step_s <= best * (1 + 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
-@given(layers=layer_lists, link=links)
-def test_plan_of_any_model_keeps_its_bounds(layers: list[LayerProfile], link: LinkModel) -> None:
+@given(layers=layer_lists, link=links, compute=computes)
+def test_plan_of_any_model_keeps_its_bounds(
+    layers: list[LayerProfile], link: LinkModel, compute: ComputeModel
+) -> None:
     options = PlanOptions(DENSITIES)
-    plan = make_plan(layers, COMPUTE, link, options)
+    plan = make_plan(layers, compute, link, options)
     planned = [name for group in plan.groups for name in group.names]
     assert sorted(planned) == sorted(layer.name for layer in layers)
     for group in plan.groups:
         assert group.density in ({1.0} if group.kind == "dense" else set(DENSITIES))
-    step = simulate(layers, plan, COMPUTE, link).step_s
+    step = simulate(layers, plan, compute, link).step_s
     dense = Plan(tuple(PlannedGroup((layer.name,), "dense") for layer in layers))
     sparse = Plan(tuple(PlannedGroup((layer.name,), "allgather", DENSITIES[0]) for layer in layers))
     for other in (dense, sparse):
-        limit = simulate(layers, other, COMPUTE, link).step_s
+        limit = simulate(layers, other, compute, link).step_s
         assert step <= limit * (1 + options.tolerance) * (1 + 1e-9)
 
 
 @settings(max_examples=30, deadline=None)
-@given(layers=layer_lists, rates=st.tuples(st.floats(1e7, 1e11), st.floats(1e7, 1e11)))
+@given(
+    layers=layer_lists,
+    rates=st.tuples(st.floats(1e7, 1e11), st.floats(1e7, 1e11)),
+    compute=computes,
+)
 def test_faster_link_never_makes_a_step_slower(
-    layers: list[LayerProfile], rates: tuple[float, float]
+    layers: list[LayerProfile], rates: tuple[float, float], compute: ComputeModel
 ) -> None:
     options = PlanOptions(DENSITIES[:1], tolerance=0.0)
     steps = []
     for rate in sorted(rates):
         link = model_of_link(4, rate, 5e-5, start_s=1e-3)
-        plan = make_plan(layers, COMPUTE, link, options)
-        steps.append(simulate(layers, plan, COMPUTE, link).step_s)
+        plan = make_plan(layers, compute, link, options)
+        steps.append(simulate(layers, plan, compute, link).step_s)
     assert steps[1] <= steps[0] * (1 + 1e-9)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,24 @@ def test_sparse_group_of_two_layers_starts_with_the_last_one() -> None:
     assert timeline.step_s == pytest.approx(0.0714 + 0.0066)
 
 
+def test_large_groups_are_selected_from_beside_backward_one_after_the_other() -> None:
+    plan = Plan((PlannedGroup(("c",), "allgather", 0.01), PlannedGroup(("b",), "allgather", 0.01)))
+    compute = ComputeModel(0.030, 2e-5, 0.0, 0.0, 0.0, 0.0, 0.001, beside_elements=1000)
+    timeline = simulate(LAYERS, plan, compute, LINK)
+    # c: 40 ms, 1 in the hook, 20 in the thread; b: 61 + 1, and 40 in the thread, which is free
+    assert [span.ready_s for span in timeline.spans] == pytest.approx([0.061, 0.102])
+    assert timeline.backward_end_s == pytest.approx(0.062)
+    assert timeline.exchange_end_s == pytest.approx(0.102 + 0.002 + 80 * 2e-5)
+    # At 1001 elements c is selected from in the hook; so b comes 20 ms later
+    in_hook = simulate(LAYERS, plan, replace(compute, beside_elements=1001), LINK)
+    assert [span.ready_s for span in in_hook.spans] == pytest.approx([0.061, 0.122])
+    assert in_hook.backward_end_s == pytest.approx(0.082)
+    # Twice as slow, the thread is still busy with c when b is there, at 62 ms
+    slow = simulate(LAYERS, plan, replace(compute, select_s_per_element=4e-5), LINK)
+    assert [span.ready_s for span in slow.spans] == pytest.approx([0.081, 0.161])
+    assert slow.backward_end_s == pytest.approx(0.062)
+
+
 def test_two_phases_send_what_owners_selected_after_backward() -> None:
     plan = Plan((PlannedGroup(("c", "b"), "two-phase", 0.01),))
     timeline = simulate(LAYERS, plan, FREE, LINK)
@@ -66,9 +85,9 @@ def test_owner_adds_what_all_ranks_selected_and_selects_again() -> None:
 def test_one_dense_layer_is_exchanged_in_place_and_several_are_copied() -> None:
     compute = ComputeModel(copy_s_per_element=1e-6, group_s=0.001)
     one = group_cost(PlannedGroup(("b",), "dense"), LAYERS[1:], compute, LINK)
-    assert one == pytest.approx((0.001, 0.081, 0.0, 0.0, 8000))
+    assert one == pytest.approx((0.001, 0.0, 0.081, 0.0, 0.0, 8000))
     two = group_cost(PlannedGroup(("c", "b"), "dense"), LAYERS, compute, LINK)
-    assert two == pytest.approx((0.004, 0.121, 0.0, 0.003, 12000))
+    assert two == pytest.approx((0.004, 0.0, 0.121, 0.0, 0.003, 12000))
 
 
 def test_ladder_climbs_from_the_lowest_to_the_highest() -> None:
