@@ -93,6 +93,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "gradient.group_progress",
         "gradient.rank_measurements",
         "gradient.planner_inputs",
+        "gradient.misfit",
         "gradient.adaptive_plan",
         "gradient.telemetry",
         "gradient.started",

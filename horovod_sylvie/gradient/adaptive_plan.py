@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -31,6 +32,7 @@ from .compression import Lags
 from .exchange import Exchange
 from .grouping import make_groups
 from .link_samples import LinkSamples
+from .misfit import Misfit
 from .parameter import ExchangedParameter
 from .planner_inputs import corrected_costs, layers_of, plan_of, usual_costs
 from .rank_measurements import Measured, RankMeasurements
@@ -39,8 +41,10 @@ from .speed_of_rank import measure_speed
 # Steps after the start at which a plan is made, before the regular ones: the first as soon as a
 # profile can be trusted, the second when machines are warm
 _EARLY: Final = (5, 15)
-# Where a step takes so many times longer than it should, the model of the link is made anew
-_WRONG: Final = 1.25
+# A decision may take this share of the time until the next one. Where it takes longer, as on a slow
+# link, the next one is put off, but by no more than so many times `replan_every`.
+_SHARE: Final = 0.02
+_MOST_PUT_OFF: Final = 2
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,11 @@ class AdaptivePlan:
         self._starts_late = starts_late
         self._compute = ComputeModel()
         self._link: LinkSamples | None = None
+        self._misfit = Misfit()
         self._comm: Communicator | None = None
         self._num_steps = 0
+        self._decides_after = _EARLY[0]
+        self._took_s = 0.0  # what the newest decision took on this rank
 
     @property
     def plan(self) -> Plan | None:
@@ -114,10 +121,11 @@ class AdaptivePlan:
             if self._comm is None:
                 clock = clock_of(each.tensor.device for each in parameters)
                 self.measurements = RankMeasurements(clock)
-            self._comm, self._num_steps = comm, 0
+            self._comm, self._num_steps, self._decides_after = comm, 0, _EARLY[0]
             device = parameters[0].tensor.device if parameters else torch.device("cpu")
             self._link = LinkSamples(comm, device)
             self._link.calibrate()
+            self._misfit.forget()
             self._compute = measure_speed(device)
         self.measurements.begin_step()
         return before != self.report.digest
@@ -134,7 +142,7 @@ class AdaptivePlan:
         if self._is_frozen or (warmup is not None and step < warmup.steps):
             return False
         self._num_steps += 1
-        return self._num_steps in _EARLY or self._num_steps % self._policy.replan_every == 0
+        return self._num_steps >= self._decides_after
 
     def decide(
         self,
@@ -153,11 +161,14 @@ class AdaptivePlan:
             Whether the plan has changed.
         """
         assert self._link is not None, "begin comes before"
+        started_s = time.perf_counter()
         own = json.dumps([self.measurements.measured(exchanges).as_dict(), asdict(self._compute)])
         texts = gather_bytes(comm, own.encode(), name="sylvie.plan.measured")
         gathered = [json.loads(text) for text in texts]
-        if self._is_wrong(Measured(**gathered[0][0])):
+        # As measured on rank 0, and so the same on every rank
+        if self._misfit.is_wrong(gathered[0][0]["step_s"], self.report.predicted_step_s):
             self._link.calibrate()
+            self._misfit.forget()
         else:
             self._link.probe()
         self._link.observe(self.measurements.observed())
@@ -166,13 +177,9 @@ class AdaptivePlan:
         changed = self._follow(json.loads(text), parameters)
         if changed:
             self.measurements.forget_steps()
+        self._took_s = time.perf_counter() - started_s
         self.measurements.begin_step()
         return changed
-
-    def _is_wrong(self, rank: Measured) -> bool:
-        """Return whether the plan's steps take much longer than its model says. `rank`: rank 0."""
-        predicted_s = self.report.predicted_step_s
-        return predicted_s > 0 and rank.step_s > _WRONG * predicted_s
 
     @property
     def _is_frozen(self) -> bool:
@@ -218,13 +225,22 @@ class AdaptivePlan:
                 "plan": plan_to_json(plan),
                 "predicted_step_s": simulate(layers, plan, compute, link).step_s,
                 "measured_step_s": ranks[0].step_s,
+                "decides_after": self._next_decision(ranks[0].step_s),
             }
         ).encode()
+
+    def _next_decision(self, step_s: float) -> int:
+        """Return the number of steps after which the next decision is due. Rank 0 only."""
+        every, done = self._policy.replan_every, self._num_steps
+        put_off = min(self._took_s / (_SHARE * step_s), _MOST_PUT_OFF * every) if step_s > 0 else 0
+        regular = every * max(done // every + 1, math.ceil((done + put_off) / every))
+        return min([regular, *(early for early in _EARLY if early > done)])
 
     def _follow(self, decision: dict[str, Any], parameters: Sequence[ExchangedParameter]) -> bool:
         """Go on as rank 0 has decided; return whether the plan has changed."""
         assert self._link is not None
         plan = plan_from_json(decision["plan"], [each.name for each in parameters])
+        self._decides_after = decision["decides_after"]
         before, digest = self.report, plan_digest(plan)
         changed = digest != before.digest
         self.report = PlanReport(

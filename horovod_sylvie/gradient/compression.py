@@ -127,7 +127,8 @@ class Lags:
         residual_units: As of `TopK`.
         exchange: How sparse layers travel: "auto" takes what costs least; "allgather" and
             "two-phase" force one.
-        replan_every: Steps between two measurements, each followed by a decision.
+        replan_every: Steps between two measurements, each followed by a decision; up to three times
+            as many where a decision takes more than 2 % of the time of so many steps.
         deterministic: Whether the first plan that was made from measurements, or that came with a
             checkpoint, is kept for good.
     """
