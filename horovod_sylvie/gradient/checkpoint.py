@@ -44,6 +44,7 @@ _logger = logging.getLogger(__name__)
 
 def save_feedback(exchange: GradientExchange) -> dict[str, Any]:
     """Return this rank's residuals, velocities and step; most tensors are not copied."""
+    exchange.started.settle()  # residuals are brought to the learning rate of the step
     return {
         "version": _VERSION,
         "step": exchange.step_number,

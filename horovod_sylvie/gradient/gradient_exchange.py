@@ -63,6 +63,7 @@ class GradientExchange:
         self.arrivals = Arrivals(passes, self._complete)
         self.parameters: list[ExchangedParameter] = []
         self.exchanges: list[Exchange] = []
+        self.started = StartedExchanges()
         self.samples: dict[str, LayerSample] = {}
         self.adaptive: AdaptivePlan | None = None
         if options.lags is not None:
@@ -73,7 +74,6 @@ class GradientExchange:
         self._frozen: list[ExchangedParameter] = []
         self._kinds = GradientKinds(sparse_as_dense=options.sparse_as_dense)
         self._progress = GroupProgress([])
-        self._started = StartedExchanges()
         self._agreed = False
         self._shares_plan = True
         self.add(parameters)
@@ -136,7 +136,7 @@ class GradientExchange:
         try:
             outcome = self._exchange_all(joined)
         finally:
-            started = list(self._started)
+            started = list(self.started)
             self._end_step()
         if self.adaptive is not None and any(outcome.active):
             self._adapt(self.adaptive, started)
@@ -160,7 +160,7 @@ class GradientExchange:
 
     def _end_step(self) -> None:
         """Take back what was selected and not applied, and begin anew."""
-        self._started.revert()
+        self.started.revert()
         self.arrivals.reset()
         self._progress.restart()
         self._loss_scale.end_step()
@@ -174,17 +174,17 @@ class GradientExchange:
         self.last_active = max(rank for rank, is_active in enumerate(active) if is_active)
         step = self._step(1.0 if joined else self._clip(), joined)
         for exchange in self.exchanges:
-            if exchange not in self._started:
+            if exchange not in self.started:
                 self._start(exchange, step, in_backward=False)
-        self._started.settle()
+        self.started.settle()
         self._after_submission()
-        for exchange in self._started:
+        for exchange in self.started:
             exchange.proceed()
         refuses = self.options.sparse is not None
-        faults = receive([*self._started], sum(active), refuses=refuses)
+        faults = receive([*self.started], sum(active), refuses=refuses)
         self.step_number += 1
         if faults:
-            for exchange in self._started:
+            for exchange in self.started:
                 exchange.revert()
             if not self.options.scales_loss:
                 raise refuse(faults, rank=self.comm.rank, step=step.number)
@@ -207,7 +207,7 @@ class GradientExchange:
 
     def _apply(self, step: Step, num_active: int) -> None:
         """Keep what the step leaves, and finish its gradients."""
-        for exchange in self._started:
+        for exchange in self.started:
             exchange.commit()
         if step.sampled:
             scale = self.options.reduction.scale(num_active) * step.loss_scale
@@ -235,7 +235,7 @@ class GradientExchange:
         return self._agreed and not late and not self.comm.ranks_changed()
 
     def _start(self, exchange: Exchange, step: Step, *, in_backward: bool) -> None:
-        self._started.start(exchange, step, in_backward=in_backward)
+        self.started.start(exchange, step, in_backward=in_backward)
         for parameter in exchange.parameters:
             self.arrivals.hand_over(parameter)
 

@@ -2,7 +2,8 @@
 
 All of it are differences of a clock that is read in hooks and at the end of a step; nothing is
 synchronised for it. The clock stands still while a hook prepares what is sent, so that backward's
-time is what it would be alone.
+time is what it would be alone; a thread that selects beside backward slows it down where cores are
+few, and that is in its time.
 
 On a GPU the clock is the device's, and a step's times are there some steps later. What the host can
 see of a device's work by itself, how long a hook takes or when a message has come, says nothing

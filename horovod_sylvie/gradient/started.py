@@ -52,9 +52,8 @@ class StartedExchanges:
 
     def settle(self) -> None:
         """Wait until all are started; raise what the first one raised that could not be."""
-        starting, self._starting = self._starting, []
-        wait(starting)
-        for each in starting:
+        wait(self._starting)
+        for each in self._starting:
             each.result()
 
     def revert(self) -> None:

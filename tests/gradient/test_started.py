@@ -151,9 +151,9 @@ def test_error_in_the_thread_is_raised_by_step_and_residuals_stay(
     assert_all_equal(on_ranks(2, body))
 
 
-@pytest.mark.parametrize("drops", [False, True])
-def test_backward_does_not_wait_for_the_thread_and_the_end_of_a_step_does(
-    monkeypatch: pytest.MonkeyPatch, drops: bool
+@pytest.mark.parametrize("then", ["step", "drop", "save"])
+def test_backward_does_not_wait_for_the_thread_and_what_needs_its_work_does(
+    monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     ended: list[SelectedExchange] = []
     start = SelectedExchange.start
@@ -177,13 +177,18 @@ def test_backward_does_not_wait_for_the_thread_and_the_end_of_a_step_does(
         all_are_here.wait()
         threading.Timer(0.1, goes_on.set).start()
         exchange = exchange_of(optimizer)
-        if drops:
+        if then == "drop":
             exchange.drop_step()
+        elif then == "save":
+            optimizer.state_dict()
         else:
             optimizer.step()
         assert any(each in ended for each in exchange.exchanges)
         after = residuals_of(optimizer)
-        assert drops == all(torch.equal(before[name], after[name]) for name in before)
+        is_kept = all(torch.equal(before[name], after[name]) for name in before)
+        assert is_kept == (then != "step")
+        if then == "save":
+            optimizer.step()
         train(model, optimizer, comm, range(3, 5))
         return vector_of(model)
 
