@@ -20,7 +20,7 @@ from network_ways import LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
 from ratio_panel import add_legend, draw_ratios
 
 _UNITS: Final = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
-_COLOURS: Final = MappingProxyType(
+COLOURS: Final = MappingProxyType(
     {
         STOCK_HOROVOD: "black",
         "DDP": "tab:brown",
@@ -160,11 +160,11 @@ def _draw_panel(panel: Any, jobs: list[dict[str, Any]], rates: list[str]) -> Non
     """Draw one model's jobs."""
     ratios: dict[str, dict[str, float]] = {}
     for job in jobs:
-        for way in _COLOURS:
+        for way in COLOURS:
             ratio = ratio_of(job, way)
             if ratio is not None:
                 ratios.setdefault(way, {})[job["rate"]] = ratio
-    draw_ratios(panel, rates, ratios, _COLOURS)
+    draw_ratios(panel, rates, ratios, COLOURS)
 
 
 def main() -> None:

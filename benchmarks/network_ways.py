@@ -15,7 +15,7 @@ import horovod_sylvie as hvs
 NO_EXCHANGE: Final = "no exchange"
 STOCK_HOROVOD: Final = "Horovod dense"
 LAGS: Final = "LAGS"
-_COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
+COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "dense float32": hvs.Compression.none,
         "dense float16": hvs.Compression.fp16,
@@ -24,7 +24,7 @@ _COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
         LAGS: hvs.Compression.lags(min_density=0.001, max_density=0.05),
     }
 )
-WAYS: Final = (NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS, *_COMPRESSIONS)
+WAYS: Final = (NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS, *COMPRESSIONS)
 
 
 def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
@@ -50,9 +50,9 @@ def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
         import horovod.torch as hvd
 
         return hvd.DistributedOptimizer(plain, named)
-    if way not in _COMPRESSIONS:
+    if way not in COMPRESSIONS:
         raise ValueError(f"make_optimizer: expected one of {WAYS} for 'way', got {way!r}.")
-    return hvs.DistributedOptimizer(plain, named, compression=_COMPRESSIONS[way], comm=comm)
+    return hvs.DistributedOptimizer(plain, named, compression=COMPRESSIONS[way], comm=comm)
 
 
 def bytes_of(way: str, optimizer: Any, model: nn.Module, num_ranks: int) -> float:
