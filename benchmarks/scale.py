@@ -38,7 +38,7 @@ from horovod_sylvie.halo.message import header_rows
 from horovod_sylvie.ops.pack_rows import packed_row_bytes
 from horovod_sylvie.planning.forecast import forecast
 from horovod_sylvie.planning.halo_forecast import HaloRows, RowFormat, forecast_epoch
-from horovod_sylvie.planning.layers import ComputeModel, LayerProfile
+from horovod_sylvie.planning.layers import BESIDE_ELEMENTS, ComputeModel, LayerProfile
 from horovod_sylvie.planning.link_model import LinkModel, model_of_link
 
 RESULTS: Final = Path(__file__).with_name("results")
@@ -201,7 +201,8 @@ def predicted_perceptron(results: Mapping[str, Any]) -> dict[str, dict[int, floa
         LayerProfile(name, value.numel(), share * value.numel(), value.dim() > 1)
         for name, value in reversed(list(make_model("mlp").named_parameters()))
     ]
-    compute = ComputeModel(forward_s=times["forward"])
+    # These were hosts without a GPU
+    compute = ComputeModel(forward_s=times["forward"], beside_elements=BESIDE_ELEMENTS)
     found: dict[str, dict[int, float]] = {}
     for ranks in (2, *RANKS):
         link = model_of_link(ranks, 1e9, 50e-6, start_s=1e-3)
