@@ -115,8 +115,8 @@ class AdaptivePlan:
             own = plan_to_json(self._current(parameters)).encode()
         text = gather_bytes(comm, own, name="sylvie.plan.start")[0]
         plan = plan_from_json(text, [each.name for each in parameters]) if text else None
-        if plan != self.plan:
-            self.use(plan)
+        # Without what ranks that are not new have predicted: all must judge the link alike
+        self.use(plan)
         if comm is not self._comm and not self._is_frozen:
             if self._comm is None:
                 clock = clock_of(each.tensor.device for each in parameters)
