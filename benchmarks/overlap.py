@@ -63,7 +63,7 @@ class StepRecord:
     Attributes:
         backward: When backward ran.
         step: When `optimizer.step()` ran.
-        selections: When hooks selected what is sent; empty for stock Horovod.
+        selections: When what is sent was selected; empty for stock Horovod.
     """
 
     backward: Span
@@ -196,7 +196,7 @@ def row_of(kind: str, records: list[StepRecord], operations: list[Operation]) ->
 
 
 def draw(panel: Any, title: str, record: StepRecord, operations: list[Operation]) -> None:
-    """Draw one step: a line for the program, one for its hooks, one for each exchange."""
+    """Draw one step: a line for the program, one for selecting, one for each exchange."""
     zero_s = record.backward.begin_s
 
     def bar(row: int, begin_s: float, end_s: float, what: str) -> None:
@@ -212,7 +212,7 @@ def draw(panel: Any, title: str, record: StepRecord, operations: list[Operation]
         bar(row, operation.negotiated_s, operation.began_s, "waiting")
         bar(row, operation.began_s, operation.ended_s, "exchange")
     labels = [each.name.removeprefix("sylvie.grad.") for each in own]
-    panel.set_yticks(range(len(own) + 2), ["program", "hooks", *labels], fontsize=7)
+    panel.set_yticks(range(len(own) + 2), ["program", "selecting", *labels], fontsize=7)
     panel.axvline(1e3 * (record.backward.end_s - zero_s), color="black", linewidth=0.8)
     panel.invert_yaxis()
     panel.set(title=title, xlabel="milliseconds since backward began")
