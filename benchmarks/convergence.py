@@ -29,6 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from launched_jobs import RANKS_HOROVODRUN
 from matplotlib import pyplot
 from tqdm import tqdm
 
@@ -70,7 +71,6 @@ GRADIENTS: Final = MappingProxyType(
     }
 )
 COLOURS: Final = MappingProxyType({DENSE: "black", SPARSE: "tab:orange", LAGS: "tab:green"})
-_HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 KEPT: Final = ("loss", "accuracy", "perplexity", "step_s", "bytes_sent_per_step")
 
 
@@ -197,7 +197,11 @@ def parse_arguments() -> argparse.Namespace:
     add("--ranks", type=int, default=4)
     add("--only", choices=list(RECIPES), nargs="+", default=list(RECIPES))
     add("--gradients", choices=list(GRADIENTS), nargs="+", default=list(GRADIENTS))
-    add("--launcher", default=_HOROVODRUN, help="starts {ranks} ranks; default: horovodrun, here")
+    add(
+        "--launcher",
+        default=RANKS_HOROVODRUN,
+        help="starts {ranks} ranks; default: horovodrun, here",
+    )
     add("--link", default="this machine", help="what to call the launcher's link in the results")
     add("--plot", type=Path, help="draw convergence-MODEL.png into this folder")
     return parser.parse_args()

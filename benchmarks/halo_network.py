@@ -30,6 +30,7 @@ from halo_network_report import every_way, overview
 from halo_network_ways import FULL_PRECISION, WAYS
 from launched_jobs import (
     add_arguments,
+    add_names,
     check_arguments,
     combinations_of,
     end,
@@ -108,9 +109,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add_arguments(parser, num_rounds=Pace.num_rounds, turn_s=2.0)
     add = parser.add_argument
-    add("--models", default="sage", metavar="NAME[,NAME...]", help=", ".join(MODELS))
-    add("--compute", default=",".join(COMPUTES), metavar="NAME[,NAME...]")
-    add("--ways", default=",".join(WAYS), metavar="NAME[,NAME...]", help=", ".join(WAYS))
+    add_names(parser, "--models", MODELS, "sage")
+    add_names(parser, "--compute", COMPUTES)
+    add_names(parser, "--ways", WAYS)
     add("--graph", default=_GRAPH, help="what hvs.partition_graph takes")
     add("--hidden", type=int, default=Size.hidden, help="units of a hidden layer")
     add("--layers", type=int, default=Size.layers)

@@ -44,12 +44,24 @@ AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 def add_arguments(parser: ArgumentParser, *, num_rounds: int, turn_s: float) -> None:
-    """Add what every benchmark with a launcher is told.
+    """Add what every benchmark is told whose ways take timed turns.
 
     Args:
         parser: Of the command line.
         num_rounds: The default of --rounds.
         turn_s: The default of --turn-s.
+    """
+    add_job_arguments(parser, timeout_s=400.0)
+    parser.add_argument("--rounds", type=int, default=num_rounds, help="turns of each way")
+    parser.add_argument("--turn-s", type=float, default=turn_s, help="seconds of a turn")
+
+
+def add_job_arguments(parser: ArgumentParser, *, timeout_s: float) -> None:
+    """Add what every benchmark is told that runs jobs by a launcher.
+
+    Args:
+        parser: Of the command line.
+        timeout_s: The default of --timeout.
     """
     add = parser.add_argument
     add("--json", type=Path, required=True, help="kept and added to")
@@ -57,9 +69,22 @@ def add_arguments(parser: ArgumentParser, *, num_rounds: int, turn_s: float) -> 
     add("--rates", default=UNLIMITED, metavar="RATE[,RATE...]", help="100mbit, 1gbit, unlimited")
     add("--launcher", default=HOROVODRUN, help="see above")
     add("--again", action="store_true", help="run jobs that are in the file already too")
-    add("--rounds", type=int, default=num_rounds, help="turns of each way")
-    add("--turn-s", type=float, default=turn_s, help="seconds of a turn")
-    add("--timeout", type=float, default=400.0, metavar="S", help="for a job")
+    add("--timeout", type=float, default=timeout_s, metavar="S", help="for a job")
+
+
+def add_names(parser: ArgumentParser, option: str, names: Iterable[str], default: str = "") -> None:
+    """Add an option that takes a list of names.
+
+    Args:
+        parser: Of the command line.
+        option: Such as "--ways".
+        names: All that there are.
+        default: Names, with commas; all of them where there are none.
+    """
+    names = tuple(names)
+    described = ", ".join(names).replace("%", "%%")  # a help text is a format
+    default = default or ",".join(names)
+    parser.add_argument(option, default=default, metavar="NAME[,NAME...]", help=described)
 
 
 def check_arguments(

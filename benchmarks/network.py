@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from launched_jobs import (
     add_arguments,
+    add_names,
     check_arguments,
     combinations_of,
     end,
@@ -88,11 +89,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser, num_rounds=Pace.num_rounds, turn_s=Pace.turn_s)
-    add = parser.add_argument
-    ways = ", ".join(WAYS).replace("%", "%%")  # a help text is a format
-    add("--models", default=",".join(MODELS), metavar="NAME[,NAME...]")
-    add("--compute", default=",".join(COMPUTES), metavar="NAME[,NAME...]")
-    add("--ways", default=",".join(WAYS), metavar="NAME[,NAME...]", help=ways)
+    add_names(parser, "--models", MODELS)
+    add_names(parser, "--compute", COMPUTES)
+    add_names(parser, "--ways", WAYS)
     args = parser.parse_args(argv)
     check_arguments(parser, args, {"models": MODELS, "compute": COMPUTES, "ways": WAYS})
     return args

@@ -15,7 +15,7 @@ import horovod_sylvie as hvs
 NO_EXCHANGE: Final = "no exchange"
 STOCK_HOROVOD: Final = "Horovod dense"
 LAGS: Final = "LAGS"
-COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
+_COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "dense float32": hvs.Compression.none,
         "dense float16": hvs.Compression.fp16,
@@ -24,24 +24,32 @@ COMPRESSIONS: Final[Mapping[str, Any]] = MappingProxyType(
         LAGS: hvs.Compression.lags(min_density=0.001, max_density=0.05),
     }
 )
-WAYS: Final = (NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS, *COMPRESSIONS)
+_SPARSE: Final = ("top-k 1 %", "top-k 0.1 %", LAGS)
+WAYS: Final = (NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS, *_COMPRESSIONS)
 
 
-def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
+def make_optimizer(
+    way: str,
+    model: nn.Module,
+    comm: hvs.Communicator,
+    plain: torch.optim.Optimizer | None = None,
+) -> Any:
     """Make an optimizer whose step exchanges the gradients of a model in one of the ways.
 
-    Its own step is the cheapest there is, SGD without momentum, and leaves the weights nearly as
-    they are.
+    Where none is given, its own step is the cheapest there is, SGD without momentum, and leaves the
+    weights nearly as they are.
 
     Args:
         way: One of `WAYS`. In those of DDP it is backward that exchanges.
         model: Whose gradients.
         comm: Of all ranks; stock Horovod has its own.
+        plain: Its own step, of SGD with momentum, which sparse ways correct.
 
     Raises:
         ValueError: If there is no such way.
     """
-    plain = torch.optim.SGD(model.parameters(), lr=1e-6)
+    corrects = plain is not None and way in _SPARSE
+    plain = plain or torch.optim.SGD(model.parameters(), lr=1e-6)
     # Ways have names of their own, so that Horovod's cache of responses holds all of them
     named = [(f"{way}/{name}", each) for name, each in model.named_parameters()]
     if way == NO_EXCHANGE or way in DDP_WAYS:
@@ -50,9 +58,15 @@ def make_optimizer(way: str, model: nn.Module, comm: hvs.Communicator) -> Any:
         import horovod.torch as hvd
 
         return hvd.DistributedOptimizer(plain, named)
-    if way not in COMPRESSIONS:
+    if way not in _COMPRESSIONS:
         raise ValueError(f"make_optimizer: expected one of {WAYS} for 'way', got {way!r}.")
-    return hvs.DistributedOptimizer(plain, named, compression=COMPRESSIONS[way], comm=comm)
+    return hvs.DistributedOptimizer(
+        plain,
+        named,
+        compression=_COMPRESSIONS[way],
+        momentum="dgc" if corrects else "post",
+        comm=comm,
+    )
 
 
 def bytes_of(way: str, optimizer: Any, model: nn.Module, num_ranks: int) -> float:

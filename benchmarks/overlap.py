@@ -28,6 +28,7 @@ from typing import Any, Final
 import horovod.torch as hvd
 import torch
 from horovod_timeline import Operation, read_timeline
+from launched_jobs import RANKS_HOROVODRUN
 from matplotlib import pyplot
 from torch import Tensor, nn
 
@@ -37,7 +38,6 @@ LAYERS: Final = 6
 MARKER: Final = "marker"
 WARMUP_STEPS: Final = 20  # in which names are negotiated, and densities adapted
 KINDS: Final = ("dense", "top-k", "lags")
-HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{ranks}}"
 COLOURS: Final = {
     "backward": "tab:gray",
     "selection": "tab:orange",
@@ -225,7 +225,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kinds", choices=KINDS, nargs="+", default=KINDS[:2])
-    parser.add_argument("--launcher", default=HOROVODRUN, help="starts {ranks} ranks")
+    parser.add_argument("--launcher", default=RANKS_HOROVODRUN, help="starts {ranks} ranks")
     parser.add_argument("--picture", type=Path, help="where to draw it")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--width", type=int, default=1024)

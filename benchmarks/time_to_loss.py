@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from launched_jobs import (
-    HOROVODRUN,
-    UNLIMITED,
+    add_job_arguments,
+    add_names,
     check_arguments,
     end,
     launch_command,
@@ -161,17 +161,11 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    ways = ", ".join(TRAINING_WAYS).replace("%", "%%")  # a help text is a format
-    add("--json", type=Path, required=True, help="kept and added to")
+    add_job_arguments(parser, timeout_s=1800.0)
+    add_names(parser, "--ways", TRAINING_WAYS)
     add("--loss", type=float, required=True, help="to be reached on test examples")
     add("--data", default="synthetic", help="images, as of examples/dense.py; default: synthetic")
-    add("--hosts", default="2", metavar="N[,N...]")
-    add("--rates", default=UNLIMITED, metavar="RATE[,RATE...]", help="100mbit, 1gbit, unlimited")
-    add("--launcher", default=HOROVODRUN, help="see above")
-    add("--ways", default=",".join(TRAINING_WAYS), metavar="NAME[,NAME...]", help=ways)
     add("--max-steps", type=int, default=Training.max_steps, metavar="N", help="of each way")
-    add("--again", action="store_true", help="run jobs that are in the file already too")
-    add("--timeout", type=float, default=1800.0, metavar="S", help="for a job")
     add("--picture", type=Path, help="draw the losses over time to this file")
     args = parser.parse_args(argv)
     check_arguments(parser, args, {"ways": TRAINING_WAYS})

@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 from network_ddp import DDP_WAYS, join_process_group, leave_process_group, wrap
 from network_rank import await_all
-from network_ways import COMPRESSIONS, LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
+from network_ways import NO_EXCHANGE, WAYS, make_optimizer
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,7 +33,6 @@ from examples.dense_data import Dataset, read_dataset  # their place is known on
 from examples.dense_models import make_model
 
 TRAINING_WAYS: Final = tuple(way for way in WAYS if way != NO_EXCHANGE)
-_SPARSE: Final = ("top-k 1 %", "top-k 0.1 %", LAGS)
 _MOMENTUM: Final = 0.9
 
 
@@ -101,20 +100,8 @@ def make_trainee(way: str, data: Dataset, training: Training, comm: hvs.Communic
     torch.manual_seed(0)
     model = make_model("mlp", tuple(data.x_train.shape[1:]), data.num_classes, training.width)
     plain = torch.optim.SGD(model.parameters(), lr=training.lr, momentum=_MOMENTUM)
-    named = [(f"{way}/{name}", each) for name, each in model.named_parameters()]
-    module: nn.Module = model
-    optimizer: Any = plain
-    if way in DDP_WAYS:
-        module = wrap(way, model)
-    elif way == STOCK_HOROVOD:
-        import horovod.torch as hvd
-
-        optimizer = hvd.DistributedOptimizer(plain, named)
-    else:
-        momentum = "dgc" if way in _SPARSE else "post"
-        optimizer = hvs.DistributedOptimizer(
-            plain, named, compression=COMPRESSIONS[way], momentum=momentum, comm=comm
-        )
+    module = wrap(way, model) if way in DDP_WAYS else model
+    optimizer = make_optimizer(way, model, comm, plain)
     batches = endless(data, training.batch_size, comm)
     return Trainee(way, model, module, optimizer, batches)
 
