@@ -29,6 +29,7 @@ from .telemetry import Telemetry
 _logger = logging.getLogger(__name__)
 
 _OWN: Final = frozenset({"_hvs_inner", "_hvs_control", "_hvs_companion"})
+_OF_THE_INNER: Final = frozenset({"state", "defaults", "param_groups"})
 
 
 class WrappedOptimizer:
@@ -120,6 +121,10 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
     own_names: AbstractSet[str] = _OWN
 
     class Wrapped(base, WrappedOptimizer):  # type: ignore[valid-type, misc]  # made at run time
+        # Read from the inner optimizer, as all else. But `isinstance` with a protocol, Lightning's
+        # for one, looks for them on the class without asking `__getattribute__`
+        state = defaults = param_groups = property()
+
         def __init__(
             self,
             inner: torch.optim.Optimizer,
@@ -194,7 +199,7 @@ def wrapped_class(base: type[torch.optim.Optimizer]) -> type[Any]:  # noqa: C901
             if companion is not None and beside is not None:
                 companion.load_state_dict(beside)
 
-    own_names = _OWN | set(vars(Wrapped)) | set(vars(WrappedOptimizer))
+    own_names = (_OWN | set(vars(Wrapped)) | set(vars(WrappedOptimizer))) - _OF_THE_INNER
     Wrapped.step.hooked = True  # type: ignore[attr-defined]  # else torch runs step hooks twice
     Wrapped.__name__ = Wrapped.__qualname__ = base.__name__
     Wrapped.__module__ = "horovod.torch.optimizer"

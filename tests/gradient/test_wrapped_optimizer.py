@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import typing_extensions
 from torch import Tensor, nn
 
 import horovod_sylvie as hvs
@@ -62,6 +63,18 @@ class CountingSGD(torch.optim.SGD):
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
 
 
+@typing_extensions.runtime_checkable
+class Optimizable(typing_extensions.Protocol):
+    """What trainers such as Lightning's ask an optimizer for; looked up without calling it."""
+
+    param_groups: list[dict[str, Any]]
+    defaults: dict[str, Any]
+    state: dict[Any, Any]
+
+    def step(self, closure: Any) -> Any: ...
+    def state_dict(self) -> dict[str, Any]: ...
+
+
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize(
     "make",
@@ -76,6 +89,7 @@ def test_class_is_the_users_with_horovods_module(size: int, make: Any) -> None:
         base = type(inner)
         assert isinstance(optimizer, base)
         assert isinstance(optimizer, torch.optim.Optimizer)
+        assert isinstance(optimizer, Optimizable)
         assert type(optimizer).__name__ == base.__name__
         # `hvd.broadcast_optimizer_state` calls the step above this class, by this module's name
         assert optimizer.__module__ == "horovod.torch.optimizer"
