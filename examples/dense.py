@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import logging
 import math
 import os
@@ -24,6 +23,7 @@ import torch
 from dense_data import Dataset, read_dataset
 from dense_models import make_model
 from dense_options import SPARSE, parse_arguments
+from json_file import finite, write_json
 from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
@@ -219,23 +219,15 @@ def report(args: argparse.Namespace, history: History, optimizer: Any, writer: A
         )
 
 
-def write_json(path: Path, args: argparse.Namespace, history: History, optimizer: Any) -> None:
-    """Write the options and figures, whole or not at all; null is what no longer is a number."""
-    figures = vars(args) | {
+def figures_of(args: argparse.Namespace, history: History, optimizer: Any) -> dict[str, Any]:
+    """Return the options and the figures; None is what no longer is a number."""
+    return vars(args) | {
         "loss": [finite(value) for value in history.loss],
         score_name(args): [finite(value) for value in history.score],
         "step_s": statistics.median(history.step_s),
         "bytes_sent_per_step": optimizer.telemetry().as_dict()["bytes_sent_per_step"],
         "ranks": hvd.size(),
     }
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n")
-    partial.replace(path)
-
-
-def finite(value: float) -> float | None:
-    """JSON has neither NaN nor infinity, where training went astray."""
-    return value if math.isfinite(value) else None
 
 
 def main() -> None:
@@ -249,7 +241,7 @@ def main() -> None:
     if hvd.rank() == 0:
         print(optimizer.telemetry())
         if args.json:
-            write_json(Path(args.json), args, history, optimizer)
+            write_json(Path(args.json), figures_of(args, history, optimizer))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from full_graph_checkpoint import load_checkpoint, newest_checkpoint, save_check
 from full_graph_choices import make_bits, make_codec, make_compression, make_staleness
 from full_graph_models import make_model
 from full_graph_options import parse_arguments
-from full_graph_report import History, epoch_line, last_line, shares_of, summary, write_json
+from full_graph_report import History, epoch_line, last_line, shares_of, summary
+from json_file import write_json
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -1,15 +1,13 @@
-"""What `full_graph.py` notes of its epochs, prints, and writes to a file."""
+"""What `full_graph.py` notes of its epochs and prints."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import torch
+from json_file import finite
 from torch import Tensor
 
 import horovod_sylvie as hvs
@@ -160,15 +158,3 @@ def summary(
         "bytes_sent_per_evaluation": per_evaluation,
         "ranks": comm.size,
     }
-
-
-def finite(value: float) -> float | None:
-    """JSON has no NaN, which stands for a metric without nodes, or a loss that went astray."""
-    return value if math.isfinite(value) else None
-
-
-def write_json(path: Path, figures: dict[str, Any]) -> None:
-    """Write the file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n")
-    partial.replace(path)

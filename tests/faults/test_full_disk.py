@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
+from json_file import finite, write_json
 
 import horovod_sylvie as hvs
 from horovod_sylvie.__main__ import main
@@ -84,3 +86,15 @@ def test_report_keeps_the_old_and_leaves_nothing_beside(tmp_path: Path) -> None:
     with full_disk(1000), pytest.raises(OSError, match=r"cannot write .*report\.json: File too"):
         write_files(tmp_path, {"report.html": "new", "report.json": "x" * 2000})
     assert files_in(tmp_path) == {"report.html": b"old", "report.json": b"{}"}
+
+
+def test_figures_of_an_example_keep_the_old(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    write_json(file, {"loss": [finite(1.0), finite(float("nan"))]})
+    assert json.loads(file.read_text()) == {"loss": [1.0, None]}
+    before = files_in(tmp_path)
+    refused = r"--json: cannot write .*figures\.json: File too large"
+    with full_disk(1000), pytest.raises(OSError, match=refused) as caught:
+        write_json(file, {"loss": [0.5] * 1000})
+    assert caught.value.errno == errno.EFBIG
+    assert files_in(tmp_path) == before
