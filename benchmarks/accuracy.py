@@ -37,14 +37,13 @@ from accuracy_recipes import (
     Setting,
 )
 from accuracy_report import overview, plot, table
-from launched_jobs import RANKS_HOROVODRUN, end, keep, kept_in, run_or_raise
+from launched_jobs import end, keep, kept_in, run_or_raise
+from launchers import KEEP_MEMORY, RANKS_HOROVODRUN
 from tqdm import tqdm
 
 import horovod_sylvie as hvs
 
 _RANK: Final = Path(__file__).with_name("accuracy_rank.py")
-# glibc gives large blocks back to the system at once; faulting them in again takes half the time
-_ALLOCATOR: Final = f"env MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_={2**34} MALLOC_TOP_PAD_={2**26}"
 _EVERY: Final = 5  # epochs between the losses that are kept
 
 
@@ -124,7 +123,7 @@ class Trainer:
         report.unlink(missing_ok=True)
         launcher = self._args.launcher.format(ranks=batch.setting.num_ranks)
         options = {run.mode: options_of(run, self._args) for run in batch.runs}
-        command = [*shlex.split(f"{_ALLOCATOR} {launcher}"), sys.executable, str(_RANK)]
+        command = [*KEEP_MEMORY, *shlex.split(launcher), sys.executable, str(_RANK)]
         command += ["--report", str(report), "--data", str(self._partition(batch.setting))]
         timeout_s = self._args.timeout * len(batch.modes)
         command.append(json.dumps(options))

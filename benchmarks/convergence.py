@@ -1,8 +1,8 @@
 """Convergence with sparse gradients against whole ones: three models, several seeds.
 
     python benchmarks/convergence.py --mnist mnist.npz --text tinyshakespeare.txt --results FILE
-    python benchmarks/convergence.py ... --launcher "LAUNCHER --hosts {ranks} --rate 100mbit --" \
-        --link "100 Mbit/s"
+    python benchmarks/convergence.py ... --link "100 Mbit/s" \
+        --launcher "python benchmarks/emulated_hosts.py --hosts {ranks} --rate 100mbit --"
 
 Runs `examples/dense.py` under horovodrun for every model, seed and kind of gradient; the same seed
 gives the same initial weights and batches, so only the gradients' exchange differs. Runs that are
@@ -29,7 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from launched_jobs import RANKS_HOROVODRUN
+from launchers import RANKS_HOROVODRUN
 from matplotlib import pyplot
 from tqdm import tqdm
 

@@ -1,19 +1,10 @@
-"""Jobs of a benchmark that a launcher runs: rank programs behind links of a chosen rate.
-
-The launcher is a command that gets the command of a rank behind it. It must start one process per
-host with Horovod's environment (HOROVOD_RANK, ...), the first of them where it can write to this
-machine's temporary folder; limit what each host sends and receives to the rate; end with another
-status than 0 if a rank does; and on SIGTERM end all that it started. {hosts} stands for the number
-of hosts, {rate} for the rate ("100mbit", "unlimited"), and {rate_option} for "--rate 100mbit" or
-"--rate-unlimited". Without one, horovodrun starts the ranks on this machine, at no limit.
-"""
+"""Jobs of a benchmark that a launcher runs: rank programs behind links of a chosen rate."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -23,11 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from launchers import UNLIMITED, launcher_for
 from tqdm import tqdm
 
-UNLIMITED: Final = "unlimited"
-HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{hosts}}"
-RANKS_HOROVODRUN: Final = HOROVODRUN.replace("{hosts}", "{ranks}")  # of ranks on this machine
 _END_S: Final = 30.0  # for a launcher to end what it started
 
 
@@ -67,7 +56,7 @@ def add_job_arguments(parser: ArgumentParser, *, timeout_s: float) -> None:
     add("--json", type=Path, required=True, help="kept and added to")
     add("--hosts", default="2", metavar="N[,N...]")
     add("--rates", default=UNLIMITED, metavar="RATE[,RATE...]", help="100mbit, 1gbit, unlimited")
-    add("--launcher", default=HOROVODRUN, help="see above")
+    add("--launcher", help="see launchers.py; by default hosts are emulated")
     add("--again", action="store_true", help="run jobs that are in the file already too")
     add("--timeout", type=float, default=timeout_s, metavar="S", help="for a job")
 
@@ -90,7 +79,7 @@ def add_names(parser: ArgumentParser, option: str, names: Iterable[str], default
 def check_arguments(
     parser: ArgumentParser, args: Namespace, known: Mapping[str, Iterable[str]]
 ) -> None:
-    """End with a message where an argument is out of its range.
+    """End with a message where an argument is out of its range; choose a launcher if none is named.
 
     Args:
         parser: That read the arguments.
@@ -104,9 +93,10 @@ def check_arguments(
             parser.error(f"--{option}: expected some of {expected}, got {unknown.pop()!r}")
     if not all(each.isdigit() and int(each) > 1 for each in args.hosts.split(",")):
         parser.error(f"--hosts: expected numbers from 2, with commas, got {args.hosts!r}")
-    limited = set(args.rates.split(",")) - {UNLIMITED}
-    if limited and "{rate" not in args.launcher:
-        parser.error(f"--rates {args.rates}: name a --launcher that limits the rate")
+    try:
+        args.launcher = launcher_for(args.rates.split(","), args.launcher)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def combinations_of(args: Namespace) -> Iterator[tuple[str, int, str, str]]:
@@ -136,19 +126,13 @@ def summary_of_ways(figures: Mapping[str, Any], *, base: str, seconds: str) -> s
     return ", ".join(texts)
 
 
-def launch_command(launcher: str, *, hosts: int, rate: str) -> list[str]:
-    """Return the launcher's command for a number of hosts and a rate."""
-    option = "--rate-unlimited" if rate == UNLIMITED else f"--rate {rate}"
-    return shlex.split(launcher.format(hosts=hosts, rate=rate, rate_option=option))
-
-
 def report_of(
     launch: Sequence[str], program: Path, options: Sequence[str], *, key: str, timeout_s: float
 ) -> dict[str, Any]:
     """Run a rank program on every host.
 
     Args:
-        launch: The launcher's command, as from `launch_command`.
+        launch: The launcher's command, as from `launchers.launch_command`.
         program: What each host runs; it is told --report, a file for rank 0 to write.
         options: Its other arguments.
         key: Name of the job, for messages.

@@ -1,11 +1,10 @@
-r"""A link that changes in mid-run: how soon plans of `Compression.lags` follow, and what it costs.
+"""A link that changes in mid-run: how soon plans of `Compression.lags` follow, and what it costs.
 
-    python benchmarks/link_change.py --json FILE --hosts 2 --rate 1gbit --to 100mbit \
-        --change "COMMAND 100mbit" --launcher "LAUNCHER --hosts {hosts} {rate_option} --"
+    python benchmarks/link_change.py --json FILE --hosts 2 --rate 1gbit --to 100mbit
 
-What the launcher must do is said in `launched_jobs.py`. COMMAND is yours: it makes the links of all
-hosts as fast as --to says, while the job runs. Rank 0 runs it after --change-at steps, so it must
-be found, and be allowed to, where the launcher starts rank 0.
+By default hosts are emulated (`emulated_hosts.py`). Other hosts need a launcher (`launchers.py`)
+and a --change: a command that makes the links of all of them as fast as --to says, while the job
+runs. Rank 0 runs it after --change-at steps, so it must be found, and be allowed to, there.
 
 A perceptron is trained, with real compute. Prints the steps before the change, between it and the
 first plan that followed it, and from then on; and draws the time and the loss of every step.
@@ -16,16 +15,19 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from launched_jobs import UNLIMITED, keep, launch_command, report_of
+from launched_jobs import keep, report_of
+from launchers import launch_command, launcher_for
 from link_change_rank import Schedule
 from matplotlib import pyplot
 from matplotlib.ticker import StrMethodFormatter
 
+_EMULATED_HOSTS: Final = Path(__file__).with_name("emulated_hosts.py")
 _RANK_PROGRAM: Final = Path(__file__).with_name("link_change_rank.py")
 _SETTLED: Final = 30  # steps after the start that are not judged: plans are being made
 _SMOOTHED: Final = 21  # steps of a running median in the picture
@@ -144,8 +146,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--json", type=Path, required=True, help="is replaced")
-    add("--change", required=True, metavar="COMMAND", help="see above")
-    add("--launcher", required=True, help="see above")
+    add("--change", metavar="COMMAND", help="see above")
+    add("--launcher", help="see above")
     add("--hosts", type=int, default=2, metavar="N")
     add("--rate", default="1gbit", help="of the launcher; default: 1gbit")
     add("--to", default="100mbit", help="what --change makes of it, for the report")
@@ -157,8 +159,14 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.hosts < 2 or not 0 < args.change_at < args.steps:
         parser.error("expected --hosts of at least 2, and --change-at between 0 and --steps")
-    if args.rate != UNLIMITED and "{rate" not in args.launcher:
-        parser.error(f"--rate {args.rate}: name a --launcher that limits the rate")
+    if (args.launcher is None) != (args.change is None):
+        parser.error("expected a --change for a --launcher: it must know its links")
+    try:
+        args.launcher = launcher_for([args.rate], args.launcher)
+    except ValueError as error:
+        parser.error(str(error))
+    if args.change is None:
+        args.change = f"{sys.executable} {_EMULATED_HOSTS} --change {args.to}"
     return args
 
 

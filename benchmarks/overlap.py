@@ -1,7 +1,7 @@
 """Show from Horovod's timeline how much of the exchange lies inside backward.
 
     python benchmarks/overlap.py --picture docs/images/overlap.png
-    python benchmarks/overlap.py --kinds lags --launcher "LAUNCHER --hosts {ranks} --rate 1gbit --"
+    python benchmarks/overlap.py --kinds lags --launcher "LAUNCHER --hosts {ranks} --"
 
 Trains a stack of linear layers, with `hvd.DistributedOptimizer`, with top-k, and with densities
 that adapt, with HOROVOD_TIMELINE set. The launcher gets a rank's command behind it; by default it
@@ -28,7 +28,7 @@ from typing import Any, Final
 import horovod.torch as hvd
 import torch
 from horovod_timeline import Operation, read_timeline
-from launched_jobs import RANKS_HOROVODRUN
+from launchers import RANKS_HOROVODRUN
 from matplotlib import pyplot
 from torch import Tensor, nn
 

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from launched_jobs import RANKS_HOROVODRUN, end, measure, run_or_raise
+from launched_jobs import end, measure, run_or_raise
+from launchers import RANKS_HOROVODRUN
 
 from horovod_sylvie.partition.synthetic import make_graph
 from horovod_sylvie.partition.synthetic_spec import SyntheticSpec

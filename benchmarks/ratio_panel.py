@@ -1,4 +1,4 @@
-"""One panel of ratios over the rates of a link, as both network reports draw it."""
+"""One panel of ratios over the rates of a link, as the reports of steps and of epochs draw it."""
 
 from __future__ import annotations
 

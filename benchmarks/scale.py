@@ -16,7 +16,7 @@ ways. The halo of a published graph depends on its partition, which is not publi
 assumed is --halo-share of what owners drawn at random would give it, whose expectation for the mean
 degree is an upper bound.
 
-The first panel has steps that were measured, in `results/network.json`, beside what the model says
+The first panel has steps that were measured, in `results/step.json`, beside what the model says
 of them: the only check of it that there is.
 """
 
@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from launched_jobs import keep
-from network_models import make_model
 from scale_models import GRAPHS, MODELS, ScaleGraph, ScaleModel
 from scale_report import draw, table
+from step_models import make_model
 
 from horovod_sylvie.halo.message import header_rows
 from horovod_sylvie.ops.pack_rows import packed_row_bytes
@@ -163,7 +163,7 @@ def epoch_compute_s(graph: ScaleGraph, assumed: Assumptions) -> float:
 
 
 def perceptron_jobs(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the jobs of the perceptron, emulated, at one rate, of what network.py wrote."""
+    """Return the jobs of the perceptron, emulated, at one rate, of what step.py wrote."""
     wanted = ("mlp", "emulated", _MEASURED_RATE)
     jobs = results["jobs"].values()
     return [each for each in jobs if (each["model"], each["compute"], each["rate"]) == wanted]
@@ -173,7 +173,7 @@ def measured_steps(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
     """Return the measured steps of the perceptron, over the step without exchange.
 
     Args:
-        results: What network.py wrote.
+        results: What step.py wrote.
 
     Returns:
         Ratios by way and number of ranks; "predicted" are what the plan said of LAGS.
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         1e-3 * args.start_ms,
         args.halo_share,
     )
-    measured = json.loads((RESULTS / "network.json").read_text())
+    measured = json.loads((RESULTS / "step.json").read_text())
     document = {
         "assumptions": vars(assumed),
         "models": {

@@ -1,7 +1,7 @@
 """Train for a long time on ranks that are late at random, and see that nothing wears out.
 
     python benchmarks/soak.py --minutes 60
-    python benchmarks/soak.py --ranks 4 --rate 1gbit --launcher "LAB {hosts} {rate_option} --"
+    python benchmarks/soak.py --ranks 4 --rates 20mbit,1gbit
 
 Ranks train an MLP with `Compression.lags()` and a small GNN with pipelined one-bit halo rows, step
 by step, and sleep at random. After each epoch rank 0 prints a line. The soak fails, with status 1,
@@ -9,9 +9,10 @@ if parameters are not the same on all ranks after an epoch, to the last bit; if 
 grows, by the line through the second half of its epochs, by more than --max-growth-mib; if a step
 takes longer than the deadline of a wait; or if a rank ends before its time, or does not end.
 
-It is a benchmark, not a test, for its length and its launcher, which is what `launched_jobs.py`
-says. Ranks read the graph from this machine's temporary folder. A launcher may change its links
-while they train. `tests/launched/test_soak.py` runs it for some seconds.
+It is a benchmark, not a test, for its length. With a rate, hosts behind links of it are emulated;
+with several, rank 0 gives all links another one every few seconds. A launcher for real hosts may be
+named (`launchers.py`), which then has its links to itself. Ranks read the graph from this machine's
+temporary folder. `tests/launched/test_soak.py` runs it for some seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launched_jobs import HOROVODRUN, UNLIMITED, launch_command, run_to_end
+from launched_jobs import run_to_end
+from launchers import UNLIMITED, bits_per_second, launch_command, launcher_for
 
 import horovod_sylvie as hvs
 
@@ -91,10 +93,12 @@ def soak(args: Namespace) -> int:
     with tempfile.TemporaryDirectory() as name:
         parts, report = Path(name) / "parts", Path(name) / "report.json"
         hvs.partition_graph(_GRAPH, parts, args.ranks, method="random")
-        launch = launch_command(args.launcher, hosts=args.ranks, rate=args.rate)
+        rates = args.rates.split(",")
+        launch = launch_command(args.launcher, hosts=args.ranks, rate=rates[0])
         options = ["--parts", parts, "--report", report, "--minutes", args.minutes]
         options += ["--steps", args.steps, "--deadline-s", args.deadline_s, "--seed", args.seed]
         options += ["--longest-delay-s", args.longest_delay_s]
+        options += ["--rates", args.rates] if len(rates) > 1 else []
         command = [*launch, sys.executable, str(_RANK), *map(str, options)]
         timeout_s = 60 * args.minutes + 2 * args.deadline_s + _STARTING_S
         status = run_to_end(command, None, timeout_s)
@@ -130,13 +134,20 @@ def main() -> int:
     add("--deadline-s", type=positive, default=60.0, help="of each wait, and for each step")
     add("--longest-delay-s", type=positive, default=0.2, help="of a rank in a step")
     add("--max-growth-mib", type=positive, default=8.0, help="of a rank, over the second half")
-    add("--launcher", default=HOROVODRUN, help="see launched_jobs.py")
-    add("--rate", default=UNLIMITED, help="of a launcher that limits it: 100mbit, 1gbit")
+    add("--launcher", help="see launchers.py")
+    add("--rates", default=UNLIMITED, metavar="RATE[,RATE...]", help="of the links: 100mbit, 1gbit")
     add("--seed", type=int, default=0, help="of delays and data")
     add("--json", type=Path, help="keep what was seen of each epoch here")
     args = parser.parse_args()
-    if args.rate != UNLIMITED and "{rate" not in args.launcher:
-        parser.error(f"--rate {args.rate}: name a --launcher that limits the rate")
+    rates = args.rates.split(",")
+    if len(rates) > 1 and (args.launcher is not None or UNLIMITED in rates):
+        parser.error("--rates: expected one for a --launcher, and no 'unlimited' among several")
+    try:
+        for rate in rates:
+            bits_per_second(rate)
+        args.launcher = launcher_for(rates, args.launcher)
+    except ValueError as error:
+        parser.error(str(error))
     return soak(args)
 
 

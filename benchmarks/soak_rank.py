@@ -11,7 +11,10 @@ import hashlib
 import json
 import os
 import random
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +31,8 @@ from horovod_sylvie.partition.process_memory import resident_bytes
 _NUM_INPUTS, _NUM_CLASSES, _BATCH = 64, 10, 16
 _CALL_DELAY_S: Final = 0.002  # the longest before a call that communicates
 _LATE_SHARE: Final = 0.05  # of the steps, in which a rank is late
+_CHANGES_S: Final = (3.0, 10.0)  # between two changes of the links
+_EMULATED_HOSTS: Final = Path(__file__).with_name("emulated_hosts.py")
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,38 @@ class Pace:
         num_steps: Of an epoch.
         longest_delay_s: Of a step.
         seed: Of delays and data.
+        rates: That the links get by turns, at random; none if they are left alone.
     """
 
     duration_s: float
     num_steps: int = 50
     longest_delay_s: float = 0.2
     seed: int = 0
+    rates: tuple[str, ...] = ()
+
+
+class ChangingLinks:
+    """Links of emulated hosts, which get another rate every few seconds.
+
+    Args:
+        rates: Which; if there are none, links stay as they are.
+        seed: Of the choice.
+    """
+
+    def __init__(self, rates: Sequence[str], seed: int) -> None:
+        self._rates = rates
+        self._random = random.Random(seed)
+        self._next_s = time.monotonic() + self._random.uniform(*_CHANGES_S)
+
+    def change_when_due(self) -> None:
+        """Give all links a rate, if it is time to."""
+        if not self._rates or time.monotonic() < self._next_s:
+            return
+        command = [sys.executable, str(_EMULATED_HOSTS), "--change"]
+        rate = self._random.choice(self._rates)
+        subprocess.run([*command, rate], check=True)
+        print(f"links at {rate}", flush=True)
+        self._next_s = time.monotonic() + self._random.uniform(*_CHANGES_S)
 
 
 class Soak:
@@ -61,6 +92,7 @@ class Soak:
         self.comm = comm
         self.pace = pace
         self._random = random.Random(f"{pace.seed}|{comm.rank}")
+        self._links = ChangingLinks(pace.rates if comm.rank == 0 else (), pace.seed)
         self._data = torch.Generator().manual_seed(1000 * pace.seed + comm.rank)
         late = DelayedCommunicator(comm, seed=pace.seed, longest_s=_CALL_DELAY_S)
         self.mlp = nn.Sequential(
@@ -88,6 +120,7 @@ class Soak:
     def take_step(self) -> float:
         """Train one step of both models; return how many seconds it took, delays included."""
         start_s = time.perf_counter()
+        self._links.change_when_due()
         self._be_late()
         inputs = torch.randn(_BATCH, _NUM_INPUTS, generator=self._data)
         targets = torch.randint(_NUM_CLASSES, (_BATCH,), generator=self._data)
@@ -177,13 +210,15 @@ def main() -> None:
     add("--deadline-s", type=float, required=True, help="of each wait")
     add("--longest-delay-s", type=float, default=Pace.longest_delay_s, help="of a step")
     add("--seed", type=int, default=Pace.seed)
+    add("--rates", default="", help="that the links get by turns")
     args = parser.parse_args()
     torch.set_num_threads(1)
     hvd.init()
     comm = hvs.HorovodCommunicator(timeout_s=args.deadline_s)
     with hvs.together(comm, "loading the partition"):
         part = hvs.load_partition(args.parts, comm.rank, comm.size)
-    pace = Pace(60 * args.minutes, args.steps, args.longest_delay_s, args.seed)
+    rates = tuple(args.rates.split(",")) if args.rates else ()
+    pace = Pace(60 * args.minutes, args.steps, args.longest_delay_s, args.seed, rates)
     epochs = Soak(part, comm, pace).run()
     if comm.rank == 0:
         args.report.write_text(json.dumps(epochs))

@@ -2,7 +2,7 @@
 
     python benchmarks/speed_up.py docs/images/speed_up.png
 
-Reads `results/network.json` and `results/halo_network.json`; `network.py` and `halo_network.py`
+Reads `results/step.json` and `results/epoch.json`; `step.py` and `epoch.py`
 measured them. Bars are ratios of times of one job; the mark above a bar is the same job without
 any exchange, which no exchange can beat.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from halo_network_ways import FULL_PRECISION, NO_EXCHANGE, PLAIN
+from epoch_ways import FULL_PRECISION, NO_EXCHANGE, PLAIN
 from matplotlib import pyplot
 
 RESULTS: Final = Path(__file__).with_name("results")
@@ -135,8 +135,8 @@ def draw(gradients: dict[str, Any], halos: dict[str, Any], picture: Path) -> Non
     """Draw both halves side by side.
 
     Args:
-        gradients: What network.py wrote.
-        halos: What halo_network.py wrote.
+        gradients: What step.py wrote.
+        halos: What epoch.py wrote.
         picture: File to write.
     """
     figure, panels = pyplot.subplots(1, 2, figsize=(11.5, 4.3), constrained_layout=True)
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path, help="where to draw it")
     args = parser.parse_args()
     gradients, halos = (
-        json.loads((RESULTS / name).read_text()) for name in ("network.json", "halo_network.json")
+        json.loads((RESULTS / name).read_text()) for name in ("step.json", "epoch.json")
     )
     draw(gradients, halos, args.picture)
 

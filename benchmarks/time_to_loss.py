@@ -2,10 +2,10 @@ r"""Time to a given loss by way of exchange, behind links of several rates.
 
     python benchmarks/time_to_loss.py --json FILE --loss 0.2
     python benchmarks/time_to_loss.py --json FILE --loss 0.2 --data mnist:mnist.npz --hosts 4 \
-        --rates 100mbit,1gbit --launcher "LAUNCHER --hosts {hosts} {rate_option} --" \
-        --picture FILE.png
+        --rates 100mbit,1gbit --picture FILE.png
 
-What the launcher must do is said in `launched_jobs.py`.
+By default hosts behind links of those rates are emulated (`emulated_hosts.py`); a launcher for real
+ones may be named (`launchers.py`).
 
 A perceptron is trained, with real compute. A way that needs more steps than another one, or whose
 steps take longer, shows both in its time.
@@ -25,14 +25,14 @@ from launched_jobs import (
     add_names,
     check_arguments,
     end,
-    launch_command,
     measure,
     report_of,
 )
+from launchers import bits_per_second, launch_command
 from matplotlib import pyplot
 from matplotlib.ticker import StrMethodFormatter
-from network_report import COLOURS, bits_per_second
 from ratio_panel import add_legend
+from step_report import COLOURS
 from time_to_loss_rank import TRAINING_WAYS, Training
 
 _RANK_PROGRAM: Final = Path(__file__).with_name("time_to_loss_rank.py")

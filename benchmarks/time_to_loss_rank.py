@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from network_ddp import DDP_WAYS, join_process_group, leave_process_group, wrap
-from network_rank import await_all
-from network_ways import NO_EXCHANGE, WAYS, make_optimizer
+from step_ddp import DDP_WAYS, join_process_group, leave_process_group, wrap
+from step_rank import await_all
+from step_ways import NO_EXCHANGE, WAYS, make_optimizer
 from torch import Tensor, nn
 from torch.nn import functional
 

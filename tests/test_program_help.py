@@ -20,7 +20,7 @@ PROGRAMS = sorted(
 
 def test_programs_are_found() -> None:
     assert Path("examples/full_graph.py") in PROGRAMS
-    assert Path("benchmarks/network.py") in PROGRAMS
+    assert Path("benchmarks/step.py") in PROGRAMS
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import traced_gnn
 from emulated_gnn import DRIFT, EmulatedGNN, SlowValues
-from halo_network_model import MODELS, make_model
+from epoch_model import MODELS, make_model
 from torch import Tensor, nn
 from traced_gnn import EpochTimes, ExchangeTimes, Segment, TracedHalo, measure_epoch
 

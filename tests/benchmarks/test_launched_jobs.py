@@ -20,7 +20,6 @@ from launched_jobs import (
     add_arguments,
     check_arguments,
     end,
-    launch_command,
     measure,
     report_of,
     run_to_end,
@@ -39,18 +38,6 @@ def parsed(*arguments: str) -> argparse.Namespace:
     args = parser.parse_args(["--json", "out.json", *arguments])
     check_arguments(parser, args, {"models": ("mlp", "lstm")})
     return args
-
-
-@pytest.mark.parametrize(
-    ("hosts", "rate", "expected"),
-    [
-        (4, "100mbit", ["--hosts", "4", "--rate", "100mbit", "--note", "at 100mbit", "--"]),
-        (2, "unlimited", ["--hosts", "2", "--rate-unlimited", "--note", "at unlimited", "--"]),
-    ],
-)
-def test_launcher_gets_hosts_and_rate(hosts: int, rate: str, expected: list[str]) -> None:
-    template = "lab --hosts {hosts} {rate_option} --note 'at {rate}' --"
-    assert launch_command(template, hosts=hosts, rate=rate) == ["lab", *expected]
 
 
 @pytest.mark.parametrize("program", ["echo $$; exec sleep 50", "trap '' TERM; echo $$; sleep 50"])
@@ -150,7 +137,7 @@ def test_failed_job_is_named_and_the_others_run(
         ("--models mlp,cnn", "--models: expected some of mlp, lstm, got 'cnn'"),
         ("--hosts 1", "--hosts: expected numbers from 2, with commas, got '1'"),
         ("--hosts 2,many", "--hosts: expected numbers from 2, with commas, got '2,many'"),
-        ("--rates 1gbit", "--rates 1gbit: name a --launcher that limits the rate"),
+        ("--rates 1gbit --launcher lab", "rate 1gbit: expected a --launcher with"),
     ],
 )
 def test_wrong_argument_is_named(

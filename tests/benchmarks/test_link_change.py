@@ -127,7 +127,7 @@ def test_picture_is_drawn_of_a_run_without_plans(tmp_path: Path) -> None:
     [
         (["--launcher", "x {rate}", "--change-at", "500"], "--change-at between 0 and --steps"),
         (["--launcher", "x {rate}", "--hosts", "1"], "expected --hosts of at least 2"),
-        (["--launcher", sys.executable], "name a --launcher that limits the rate"),
+        (["--launcher", sys.executable], "rate 1gbit: expected a --launcher with"),
     ],
 )
 def test_wrong_arguments_are_named(

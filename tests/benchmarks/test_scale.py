@@ -71,7 +71,7 @@ def test_epochs_are_compute_and_what_bytes_take() -> None:
 
 
 def test_measured_points_are_those_of_the_perceptron() -> None:
-    results = json.loads((scale.RESULTS / "network.json").read_text())
+    results = json.loads((scale.RESULTS / "step.json").read_text())
     measured = scale.measured_steps(results)
     assert set(measured["LAGS"]) == {2, 4}
     predicted = scale.predicted_perceptron(results)

@@ -40,8 +40,8 @@ def test_job_that_is_missing_or_there_twice_raises() -> None:
 
 def test_no_measured_exchange_beats_none_at_all() -> None:
     for bars in (
-        *gradient_bars(measured("network.json")),
-        *halo_bars(measured("halo_network.json")),
+        *gradient_bars(measured("step.json")),
+        *halo_bars(measured("epoch.json")),
     ):
         assert len(bars.speed_ups) == len(RATES)
         assert all(
@@ -55,7 +55,7 @@ def test_picture_has_a_number_for_each_bar(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         speed_up, "draw_panel", lambda *args: (panels.append(args[0]), one_panel(*args))
     )
-    draw(measured("network.json"), measured("halo_network.json"), tmp_path / "a.png")
+    draw(measured("step.json"), measured("epoch.json"), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
     for panel in panels:
         heights = [f"{bar.get_height():.1f}" for bar in panel.patches]

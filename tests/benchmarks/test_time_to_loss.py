@@ -10,8 +10,8 @@ import pytest
 import time_to_loss
 import time_to_loss_rank
 import torch
-from network_ddp import DDP_WAYS
-from network_ways import LAGS, STOCK_HOROVOD
+from step_ddp import DDP_WAYS
+from step_ways import LAGS, STOCK_HOROVOD
 from time_to_loss import Job, jobs_of, parse_arguments, plot, table
 from time_to_loss_rank import (
     TRAINING_WAYS,
@@ -159,7 +159,7 @@ def test_jobs_are_those_of_the_command_line() -> None:
         (["--loss", "0"], "expected --loss above 0"),
         (["--loss", "1", "--max-steps", "0"], "--max-steps of at least 1"),
         (["--loss", "1", "--ways", "by mail"], "--ways: expected some of Horovod dense"),
-        (["--loss", "1", "--rates", "1gbit"], "name a --launcher that limits the rate"),
+        (["--loss", "1", "--rates", "1gbit", "--launcher", "lab"], "expected a --launcher with"),
     ],
 )
 def test_wrong_arguments_are_named(

@@ -1,6 +1,6 @@
 """One rank misbehaves in training; what do the others say, and do they end?
 
-Run by tests/launched/test_faults.py: faulty_training.py DIRECTORY FAULT. Rank 1 is the faulty one.
+Run by test_faults.py and test_link_cut.py: faulty_training.py DIRECTORY FAULT. Rank 1 is faulty.
 A rank that ends with an error prints it in one line and then leaves at once, as a script should.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -51,6 +52,13 @@ def go_on_in_a_child(lock_path: Path) -> TextIO:
     os._exit(code if code >= 0 else 128 - code)
 
 
+def cut_the_link() -> None:
+    """Let no packet leave or reach this host any more, which must be an emulated one."""
+    if "HVS_EMULATED_HOST" not in os.environ:
+        raise RuntimeError("this machine's own link is not to be cut: run test_link_cut.py")
+    subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
+
+
 def misbehave(fault: str, epoch: int, model: torch.nn.Module) -> None:
     """Do what the fault says, on the faulty rank unless it is said otherwise."""
     if epoch != EPOCH:
@@ -66,6 +74,8 @@ def misbehave(fault: str, epoch: int, model: torch.nn.Module) -> None:
         raise ZeroDivisionError("one rank divides by zero")
     if fault in ("stalls", "interrupted"):
         threading.Event().wait()
+    if fault == "link is cut":
+        cut_the_link()
     if fault == "nan":
         for parameter in model.parameters():
             parameter.data.fill_(torch.nan)

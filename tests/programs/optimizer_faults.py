@@ -1,7 +1,7 @@
 """One rank misbehaves while gradients are exchanged; what do the others say, and do they end?
 
-Run by tests/launched/test_optimizer_faults.py: optimizer_faults.py LOCK FAULT. Rank 1 is faulty.
-A rank that ends with an error prints it in one line and then leaves at once, as a script should.
+Run by test_optimizer_faults.py and test_link_cut.py: optimizer_faults.py LOCK FAULT. Rank 1 is
+faulty. A rank that ends with an error prints it in one line and leaves at once, as a script should.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import horovod_sylvie as hvs
 from tests.programs import optimizer_training as training
-from tests.programs.faulty_training import go_on_in_a_child
+from tests.programs.faulty_training import cut_the_link, go_on_in_a_child
 
 FAULTY, STEP = 1, 3
 KILLED = ("killed in backward", "killed between steps")
@@ -46,6 +46,8 @@ def misbehave(fault: str, model: nn.Module) -> None:
         raise ZeroDivisionError("one rank divides by zero")
     if fault == "stalls":
         threading.Event().wait()
+    if fault == "link is cut":
+        cut_the_link()
     if fault == "nan":
         model[0].weight.register_hook(lambda gradient: gradient * math.nan)
 

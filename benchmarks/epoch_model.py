@@ -1,4 +1,4 @@
-"""The graph networks of `halo_network.py`, on one rank's partition."""
+"""The graph networks of `epoch.py`, on one rank's partition."""
 
 from __future__ import annotations
 

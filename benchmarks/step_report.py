@@ -1,6 +1,6 @@
-"""Tables and picture of what `network.py` measured.
+"""Tables and picture of what `step.py` measured.
 
-    python benchmarks/network_report.py FILE --picture docs/images/network.png
+    python benchmarks/step_report.py FILE --picture docs/images/step.png
 
 Every time is given as a ratio to a step of the same model in the same job without any exchange.
 """
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from launchers import bits_per_second
 from matplotlib import pyplot
-from network_models import MODELS
-from network_ways import LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
 from ratio_panel import add_legend, draw_ratios
+from step_models import MODELS
+from step_ways import LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
 
-_UNITS: Final = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
 COLOURS: Final = MappingProxyType(
     {
         STOCK_HOROVOD: "black",
@@ -34,15 +34,6 @@ COLOURS: Final = MappingProxyType(
         LAGS: "tab:green",
     }
 )
-
-
-def bits_per_second(rate: str) -> float:
-    """Return a rate as a number, to sort by: "100mbit" is 1e8, "unlimited" infinity."""
-    number = rate.lower().removesuffix("bit")
-    if number == "unlimited":
-        return float("inf")
-    unit = _UNITS.get(number[-1:], 1.0)
-    return float(number.rstrip("kmg")) * unit
 
 
 def ordered(results: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", type=Path, help="what network.py wrote")
+    parser.add_argument("results", type=Path, help="what step.py wrote")
     parser.add_argument("--picture", type=Path, help="where to draw it")
     parser.add_argument("--compute", default="emulated", help="of the picture")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The models of `network.py`: a perceptron, a residual network, a recurrent network; random data.
+"""The models of `step.py`: a perceptron, a residual network, a recurrent network; random data.
 
 Batches are chosen so that a step computes for a tenth to a fifth of a second on one core: the
 perceptron's forward takes about 60 ms and its backward about 115 ms.

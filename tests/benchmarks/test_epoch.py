@@ -1,4 +1,4 @@
-"""The driver of the halo network benchmark partitions once, and runs what is missing."""
+"""The driver of the epoch benchmark partitions once, and runs what is missing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the extra [examples]")
 pytest.importorskip("tqdm", reason="needs the extra [examples]")
 
-import halo_network
-from halo_network import Job, main, parse_arguments, summary_of
-from halo_network_ways import WAYS
+import epoch
+from epoch import Job, main, parse_arguments, summary_of
+from epoch_ways import WAYS
 
 import horovod_sylvie as hvs
 
@@ -68,7 +68,7 @@ def test_jobs_that_are_missing_run_on_one_partition_for_each_number_of_hosts(
         partitioned.append((source, num_parts))
         return original(source, directory, num_parts)
 
-    monkeypatch.setattr(halo_network.hvs, "partition_graph", counted)
+    monkeypatch.setattr(epoch.hvs, "partition_graph", counted)
     main([*arguments, "--compute", "real"])
     assert [each[:3] for each in calls_in(tmp_path)] == [["2", "sage", "real"]]
     main([*arguments, "--hosts", "2,3", "--models", "sage,gcn", "--compute", "real"])

@@ -1,15 +1,16 @@
 r"""Epoch times of full-graph training over links of a known rate: ways of halo exchange.
 
-    python benchmarks/halo_network.py --json FILE
-    python benchmarks/halo_network.py --json FILE --hosts 2,4 --rates 100mbit,1gbit,unlimited \
-        --launcher "LAUNCHER --hosts {hosts} {rate_option} --"
+    python benchmarks/epoch.py --json FILE
+    python benchmarks/epoch.py --json FILE --hosts 2,4 --rates 100mbit,1gbit,unlimited
 
-A job is a number of hosts, a rate, a model, a compute and a graph; in it `halo_network_rank.py`
+A job is a number of hosts, a rate, a model, a compute and a graph; in it `epoch_rank.py`
 measures all ways of exchange in turn. Weight gradients are exchanged as in training. Graphs are
 partitioned beforehand, into this machine's temporary folder, where every host must be able to read.
-Jobs that are in the file already are not run again. Prints the tables of `halo_network_report.py`.
+Ranks keep freed memory, as docs/full-graph.md advises. Jobs that are in the file already are not
+run again. Prints the tables of `epoch_report.py`.
 
-What the launcher must do is said in `launched_jobs.py`.
+By default hosts behind links of those rates are emulated (`emulated_hosts.py`); a launcher for real
+ones may be named (`launchers.py`).
 
 Compute is "real", or "emulated" (see `emulated_gnn.py`): hosts that are simulated on one machine
 share its cores.
@@ -24,26 +25,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from halo_network_model import MODELS
-from halo_network_rank import Size
-from halo_network_report import every_way, overview
-from halo_network_ways import FULL_PRECISION, WAYS
+from epoch_model import MODELS
+from epoch_rank import Size
+from epoch_report import every_way, overview
+from epoch_ways import FULL_PRECISION, WAYS
 from launched_jobs import (
     add_arguments,
     add_names,
     check_arguments,
     combinations_of,
     end,
-    launch_command,
     measure,
     report_of,
     summary_of_ways,
 )
-from network_rank import COMPUTES, Pace
+from launchers import KEEP_MEMORY, launch_command
+from step_rank import COMPUTES, Pace
 
 import horovod_sylvie as hvs
 
-_RANK_PROGRAM: Final = Path(__file__).with_name("halo_network_rank.py")
+_RANK_PROGRAM: Final = Path(__file__).with_name("epoch_rank.py")
 _GRAPH: Final = "synthetic:nodes=20000,degree=15,classes=40,features=128"
 
 
@@ -86,7 +87,7 @@ def run_job(job: Job, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     options = ["--parts", str(parts), "--model", job.model, "--compute", job.compute]
     options += ["--hidden", str(job.hidden), "--layers", str(job.layers)]
     options += ["--ways", args.ways, "--rounds", str(args.rounds), "--turn-s", str(args.turn_s)]
-    launch = launch_command(args.launcher, hosts=job.hosts, rate=job.rate)
+    launch = [*launch_command(args.launcher, hosts=job.hosts, rate=job.rate), *KEEP_MEMORY]
     report = report_of(launch, _RANK_PROGRAM, options, key=job.key, timeout_s=args.timeout)
     return asdict(job) | {"rounds": args.rounds, "turn_s": args.turn_s} | report
 

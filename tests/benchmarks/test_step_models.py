@@ -1,10 +1,10 @@
-"""Models of the network benchmark have the sizes that its tables name."""
+"""Models of the step benchmark have the sizes that its tables name."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from network_models import MODELS, make_loss, make_model
+from step_models import MODELS, make_loss, make_model
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A rank of the halo network benchmark takes turns with all ways, in step with the other ranks."""
+"""A rank of the epoch benchmark takes turns with all ways, in step with the other ranks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from halo_network_model import MODELS, make_model
-from halo_network_rank import Size, Trainer, make_trainers, measure_alone, run_job
-from halo_network_ways import FULL_PRECISION, NO_EXCHANGE, WAYS, make_halo, make_optimizer
-from network_rank import Contender, Pace
+from epoch_model import MODELS, make_model
+from epoch_rank import Size, Trainer, make_trainers, measure_alone, run_job
+from epoch_ways import FULL_PRECISION, NO_EXCHANGE, WAYS, make_halo, make_optimizer
+from step_rank import Contender, Pace
 from torch import nn
 
 import horovod_sylvie as hvs
@@ -74,7 +74,7 @@ def test_each_rank_is_measured_while_the_others_wait(
         assert running.pop() == halo.comm.rank and not running
         return halo.comm.rank
 
-    monkeypatch.setattr("halo_network_rank.measure_epoch", measure)
+    monkeypatch.setattr("epoch_rank.measure_epoch", measure)
 
     def body(comm: hvs.LoopbackCommunicator, part: hvs.Partition) -> Any:
         return measure_alone(small(), part, comm)
@@ -100,7 +100,7 @@ class SlowingOptimizer:
 def make_trainer(monkeypatch: pytest.MonkeyPatch, step_s: float = 0.0) -> Trainer:
     clock = SimpleNamespace(now_s=0.0)
     clock.perf_counter = lambda: clock.now_s
-    monkeypatch.setattr("network_rank.time", clock)
+    monkeypatch.setattr("step_rank.time", clock)
     weight = torch.zeros(1, requires_grad=True)
     optimizer = SlowingOptimizer(clock)
     contender = Contender(

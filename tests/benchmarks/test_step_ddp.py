@@ -1,15 +1,15 @@
-"""DDP among the ways of the network benchmark: what it sends, and a job in which all take turns."""
+"""DDP among the ways of the step benchmark: what it sends, and a job in which all take turns."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import network
 import pytest
+import step
 import torch
-from network_ddp import DDP_WAYS, bytes_of_ddp, own_address
-from network_ways import NO_EXCHANGE, STOCK_HOROVOD
+from step_ddp import DDP_WAYS, bytes_of_ddp, own_address
+from step_ways import NO_EXCHANGE, STOCK_HOROVOD
 from torch import nn
 
 
@@ -41,11 +41,11 @@ def test_ways_of_ddp_take_turns_with_horovods(tmp_path: Path) -> None:
     pytest.importorskip("horovod.torch", reason="needs Horovod")
     if not torch.distributed.is_gloo_available():
         pytest.skip("needs a torch with gloo")
-    file = tmp_path / "network.json"
+    file = tmp_path / "step.json"
     ways = [NO_EXCHANGE, STOCK_HOROVOD, *DDP_WAYS]
     words = ["--json", str(file), "--models", "resnet20", "--compute", "real"]
     words += ["--ways", ",".join(ways), "--rounds", "1", "--turn-s", "0", "--timeout", "150"]
-    network.main(words)
+    step.main(words)
     (job,) = json.loads(file.read_text())["jobs"].values()
     assert list(job["ways"]) == ways
     assert all(figures["step_s"] > 0 for figures in job["ways"].values())

@@ -1,14 +1,14 @@
-r"""Step times over links of a known rate: ways of exchange side by side.
+"""Step times over links of a known rate: ways of exchange side by side.
 
-    python benchmarks/network.py --json FILE
-    python benchmarks/network.py --json FILE --hosts 2,4 --rates 100mbit,1gbit,unlimited \
-        --launcher "LAUNCHER --hosts {hosts} {rate_option} --"
+    python benchmarks/step.py --json FILE
+    python benchmarks/step.py --json FILE --hosts 2,4 --rates 100mbit,1gbit,unlimited
 
-A job is a number of hosts, a rate, a model and a compute; in it `network_rank.py` measures all ways
+A job is a number of hosts, a rate, a model and a compute; in it `step_rank.py` measures all ways
 of exchange in turn. Jobs that are in the file already are not run again. Prints the tables of
-`network_report.py`.
+`step_report.py`.
 
-What the launcher must do is said in `launched_jobs.py`.
+By default hosts behind links of those rates are emulated (`emulated_hosts.py`); a launcher for real
+ones may be named (`launchers.py`).
 
 Compute is "real", or "emulated" (see `emulated.py`): hosts that are simulated on one machine share
 its cores.
@@ -28,17 +28,17 @@ from launched_jobs import (
     check_arguments,
     combinations_of,
     end,
-    launch_command,
     measure,
     report_of,
     summary_of_ways,
 )
-from network_models import MODELS
-from network_rank import COMPUTES, Pace
-from network_report import tables
-from network_ways import NO_EXCHANGE, WAYS
+from launchers import launch_command
+from step_models import MODELS
+from step_rank import COMPUTES, Pace
+from step_report import tables
+from step_ways import NO_EXCHANGE, WAYS
 
-_RANK_PROGRAM: Final = Path(__file__).with_name("network_rank.py")
+_RANK_PROGRAM: Final = Path(__file__).with_name("step_rank.py")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One rank of one job of `halo_network.py`: the ways of halo exchange in turn, side by side.
+"""One rank of one job of `epoch.py`: the ways of halo exchange in turn, side by side.
 
 Every way has a model, a halo exchange and an optimizer of its own, which live as long as the job
 does; in full-graph training a step is an epoch. Ways take turns (A B C, A B C, ...), so that a
@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import torch
 from emulated_gnn import EmulatedGNN, SlowValues
-from halo_network_model import MODELS, make_model
-from halo_network_ways import PLAIN, WAYS, make_halo, make_optimizer
-from network_rank import COMPUTES, Contender, Pace, agreed, await_all, figures_of
+from epoch_model import MODELS, make_model
+from epoch_ways import PLAIN, WAYS, make_halo, make_optimizer
+from step_rank import COMPUTES, Contender, Pace, agreed, await_all, figures_of
 from torch import Tensor, nn
 from traced_gnn import EpochTimes, TracedHalo, measure_epoch
 
@@ -107,7 +107,7 @@ class Trainer:
             groups = self.contender.optimizer.telemetry().groups
             gradients = sum(group.bytes_sent for group in groups)
         own = [halo.bytes_sent / self.num_epochs, gradients]
-        total = comm.allreduce(torch.tensor(own, dtype=torch.float64), name="halo_network.bytes")
+        total = comm.allreduce(torch.tensor(own, dtype=torch.float64), name="epoch.bytes")
         halo_bytes, gradient_bytes = (total.wait() / comm.size).tolist()
         seconds = max(_from_all(comm, figures_of(self.contender)), key=lambda each: each["step_s"])
         return {
@@ -245,7 +245,7 @@ def run_job(
 
 def _from_all(comm: hvs.Communicator, value: Any) -> list[Any]:
     """Return every rank's value, something that JSON holds. Collective."""
-    texts = hvs.gather_bytes(comm, json.dumps(value).encode(), name="halo_network.value")
+    texts = hvs.gather_bytes(comm, json.dumps(value).encode(), name="epoch.value")
     return [json.loads(text) for text in texts]
 
 

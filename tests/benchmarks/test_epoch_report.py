@@ -1,4 +1,4 @@
-"""Tables of the halo network benchmark say what was measured."""
+"""Tables of the epoch benchmark say what was measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="needs the extra [examples]")
 
-from halo_network_report import communication_share, every_way, ordered, overview, ratio_of
+from epoch_report import communication_share, every_way, ordered, overview, ratio_of
 
 
 def figures(epoch_s: float, bytes_sent: float = 0.0, stale_share: float = 0.0) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Tables and picture of the network benchmark say what was measured."""
+"""Tables and picture of the step benchmark say what was measured."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="needs the extra [examples]")
 
-from network_report import bits_per_second, draw, ordered, ratio_of, tables
-from network_ways import LAGS
+from step_report import bits_per_second, draw, ordered, ratio_of, tables
+from step_ways import LAGS
 
 
 def job(
@@ -112,7 +112,7 @@ def test_picture_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_prediction_of_lags_has_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("network_report.WAYS", ("no exchange", LAGS))
+    monkeypatch.setattr("step_report.WAYS", ("no exchange", LAGS))
     figures = {"step_s": 0.11, "bytes_sent": 1e5, "predicted_step_s": 0.104}
     lines = tables(keyed(job(2, "1gbit", "mlp", **{LAGS: figures}))).splitlines()
     assert lines[2] == "| model | rate | no exchange, ms | LAGS | LAGS, as predicted |"

@@ -45,7 +45,7 @@ def join_process_group(comm: hvs.Communicator) -> None:
         address = own_address(os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"))
         store = dist.TCPStore(address, 0, comm.size, is_master=True, wait_for_workers=False)
         place = f"{address}:{store.port}".encode()
-    address, _, port = hvs.gather_bytes(comm, place, name="network.ddp")[0].decode().rpartition(":")
+    address, _, port = hvs.gather_bytes(comm, place, name="step.ddp")[0].decode().rpartition(":")
     if store is None:
         store = dist.TCPStore(address, int(port), comm.size, is_master=False)
     dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
@@ -53,7 +53,7 @@ def join_process_group(comm: hvs.Communicator) -> None:
 
 def leave_process_group(comm: hvs.Communicator) -> None:
     """Take the process group down once no rank uses it, if there is one. Collective."""
-    comm.allreduce(torch.zeros(1), name="network.ddp.left").wait()
+    comm.allreduce(torch.zeros(1), name="step.ddp.left").wait()
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -1,16 +1,16 @@
-"""A rank of the network benchmark takes turns with all ways, in step with the other ranks."""
+"""A rank of the step benchmark takes turns with all ways, in step with the other ranks."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-import network_rank
 import pytest
+import step_rank
 import torch
 from emulated import ComputeTimes, LayerTime
-from network_ddp import DDP_WAYS
-from network_rank import (
+from step_ddp import DDP_WAYS
+from step_rank import (
     Contender,
     Pace,
     agreed,
@@ -20,7 +20,7 @@ from network_rank import (
     take_turn,
     warm_up,
 )
-from network_ways import LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
+from step_ways import LAGS, NO_EXCHANGE, STOCK_HOROVOD, WAYS
 from torch import Tensor, nn
 
 import horovod_sylvie as hvs
@@ -38,8 +38,8 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
         x = torch.randn(4, 200, generator=torch.Generator().manual_seed(seed))
         return lambda: model(x).square().mean()
 
-    monkeypatch.setattr(network_rank, "make_model", lambda name: nn.Linear(200, 100))
-    monkeypatch.setattr(network_rank, "make_loss", make_loss)
+    monkeypatch.setattr(step_rank, "make_model", lambda name: nn.Linear(200, 100))
+    monkeypatch.setattr(step_rank, "make_loss", make_loss)
 
 
 class CountingOptimizer:

@@ -1,4 +1,4 @@
-"""Ways of exchange of the network benchmark are what they are called."""
+"""Ways of exchange of the step benchmark are what they are called."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from network_ddp import DDP_WAYS
-from network_ways import NO_EXCHANGE, STOCK_HOROVOD, WAYS, bytes_of, make_optimizer, predicted_of
+from step_ddp import DDP_WAYS
+from step_ways import NO_EXCHANGE, STOCK_HOROVOD, WAYS, bytes_of, make_optimizer, predicted_of
 from torch import nn
 
 import horovod_sylvie as hvs

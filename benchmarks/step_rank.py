@@ -1,4 +1,4 @@
-"""One rank of one job of `network.py`: the ways of exchange in turn, side by side.
+"""One rank of one job of `step.py`: the ways of exchange in turn, side by side.
 
 Every way has a model and an optimizer of its own, which live as long as the job does. Ways take
 turns (A B C, A B C, ...), so that a machine which gets slower hits all of them alike. A step is
@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import torch
 from emulated import ComputeTimes, EmulatedModel, RandomValues, measure_times
-from network_ddp import DDP_WAYS, join_process_group, leave_process_group, wrap
-from network_models import MODELS, make_loss, make_model
-from network_ways import LAGS, WAYS, bytes_of, make_optimizer, predicted_of
+from step_ddp import DDP_WAYS, join_process_group, leave_process_group, wrap
+from step_models import MODELS, make_loss, make_model
+from step_ways import LAGS, WAYS, bytes_of, make_optimizer, predicted_of
 from torch import Tensor, nn
 
 import horovod_sylvie as hvs
@@ -134,19 +134,19 @@ def shared_times(comm: hvs.Communicator, measure: Callable[[], ComputeTimes]) ->
     """Measure on rank 0 while the others sleep, and return its times on every rank. Collective."""
     await_all(comm)
     text = measure().to_json() if comm.rank == 0 else ""
-    texts = hvs.gather_bytes(comm, text.encode(), name="network.times")
+    texts = hvs.gather_bytes(comm, text.encode(), name="step.times")
     return ComputeTimes.from_json(texts[0].decode())
 
 
 def await_all(comm: hvs.Communicator) -> None:
     """Wait for every rank. Collective."""
-    comm.allreduce(torch.zeros(1), name="network.barrier").wait()
+    comm.allreduce(torch.zeros(1), name="step.barrier").wait()
 
 
 def agreed(comm: hvs.Communicator, value: float) -> float:
     """Return rank 0's value on every rank. Collective."""
     own = torch.tensor([value if comm.rank == 0 else 0.0], dtype=torch.float64)
-    return float(comm.allreduce(own, name="network.agreed").wait())
+    return float(comm.allreduce(own, name="step.agreed").wait())
 
 
 def warm_up(comm: hvs.Communicator, contender: Contender, pace: Pace) -> None:

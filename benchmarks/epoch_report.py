@@ -1,8 +1,8 @@
-"""Tables of what `halo_network.py` measured.
+"""Tables of what `epoch.py` measured.
 
-    python benchmarks/halo_network_report.py FILE
-    python benchmarks/halo_network_report.py FILE --every-way
-    python benchmarks/halo_network_report.py FILE --picture docs/images/halo_network.png
+    python benchmarks/epoch_report.py FILE
+    python benchmarks/epoch_report.py FILE --every-way
+    python benchmarks/epoch_report.py FILE --picture docs/images/epoch.png
 
 The share of communication is that of an epoch in full precision: what is left of it without any
 exchange is the rest.
@@ -17,10 +17,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from halo_network_model import MODELS
-from halo_network_ways import FULL_PRECISION, NO_EXCHANGE, PLAIN, WAYS
+from epoch_model import MODELS
+from epoch_ways import FULL_PRECISION, NO_EXCHANGE, PLAIN, WAYS
+from launchers import bits_per_second
 from matplotlib import pyplot
-from network_report import bits_per_second
 from ratio_panel import add_legend, draw_ratios
 
 Job = dict[str, Any]
@@ -224,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", type=Path, help="what halo_network.py wrote")
+    parser.add_argument("results", type=Path, help="what epoch.py wrote")
     parser.add_argument("--every-way", action="store_true", help="a table for each job")
     parser.add_argument("--picture", type=Path, help="where to draw it")
     args = parser.parse_args()

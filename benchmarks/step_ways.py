@@ -1,4 +1,4 @@
-"""The ways of exchange that `network.py` compares."""
+"""The ways of exchange that `step.py` compares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import torch
-from network_ddp import DDP_WAYS, bytes_of_ddp
+from step_ddp import DDP_WAYS, bytes_of_ddp
 from torch import nn
 
 import horovod_sylvie as hvs

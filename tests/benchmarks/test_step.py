@@ -1,4 +1,4 @@
-"""The driver of the network benchmark runs what is missing, and leaves nothing behind."""
+"""The driver of the step benchmark runs what is missing, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the extra [examples]")
 pytest.importorskip("tqdm", reason="needs the extra [examples]")
 
-from network import main, parse_arguments, summary_of
+from step import main, parse_arguments, summary_of
 
 # Stands for a launcher and its ranks: notes each call, and writes the report
 LAUNCHER = """\
@@ -94,7 +94,7 @@ def test_failed_job_is_named_with_its_output_and_run_again(
         ("--ways pigeon", "--ways: expected some of no exchange, .* got 'pigeon'"),
         ("--hosts 1", "--hosts: expected numbers from 2, with commas, got '1'"),
         ("--hosts 2,many", "--hosts: expected numbers from 2, with commas, got '2,many'"),
-        ("--rates 1gbit", "--rates 1gbit: name a --launcher that limits the rate"),
+        ("--rates 1gbit --launcher lab", "rate 1gbit: expected a --launcher with"),
     ],
 )
 def test_wrong_argument_is_named(

@@ -1,4 +1,4 @@
-"""The ways of halo exchange that `halo_network.py` compares."""
+"""The ways of halo exchange that `epoch.py` compares."""
 
 from __future__ import annotations
 
