@@ -22,7 +22,7 @@ from horovod_sylvie.commands.link_arguments import parse_rate
 
 UNLIMITED: Final = "unlimited"
 HOROVODRUN: Final = f"{Path(sys.executable).with_name('horovodrun')} --gloo -np {{hosts}}"
-# glibc gives large blocks back to the system at once; faulting them in again takes half of an epoch
+# glibc gives large blocks back to the system at once; faulting them in takes up to half of an epoch
 KEEP_MEMORY: Final = (
     *("env", "MALLOC_MMAP_MAX_=0", f"MALLOC_TRIM_THRESHOLD_={2**34}"),
     f"MALLOC_TOP_PAD_={2**26}",
