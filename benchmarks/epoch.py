@@ -1,4 +1,4 @@
-r"""Epoch times of full-graph training over links of a known rate: ways of halo exchange.
+"""Epoch times of full-graph training over links of a known rate: ways of halo exchange.
 
     python benchmarks/epoch.py --json FILE
     python benchmarks/epoch.py --json FILE --hosts 2,4 --rates 100mbit,1gbit,unlimited
@@ -45,7 +45,7 @@ from step_rank import COMPUTES, Pace
 import horovod_sylvie as hvs
 
 _RANK_PROGRAM: Final = Path(__file__).with_name("epoch_rank.py")
-_GRAPH: Final = "synthetic:nodes=20000,degree=15,classes=40,features=128"
+GRAPH: Final = "synthetic:nodes=20000,degree=15,classes=40,features=128"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add_names(parser, "--models", MODELS, "sage")
     add_names(parser, "--compute", COMPUTES)
     add_names(parser, "--ways", WAYS)
-    add("--graph", default=_GRAPH, help="what hvs.partition_graph takes")
+    add("--graph", default=GRAPH, help="what hvs.partition_graph takes")
     add("--hidden", type=int, default=Size.hidden, help="units of a hidden layer")
     add("--layers", type=int, default=Size.layers)
     args = parser.parse_args(argv)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from launchers import UNLIMITED, launcher_for
+from launchers import UNLIMITED, choose_launcher
 from tqdm import tqdm
 
 _END_S: Final = 30.0  # for a launcher to end what it started
@@ -93,10 +93,7 @@ def check_arguments(
             parser.error(f"--{option}: expected some of {expected}, got {unknown.pop()!r}")
     if not all(each.isdigit() and int(each) > 1 for each in args.hosts.split(",")):
         parser.error(f"--hosts: expected numbers from 2, with commas, got {args.hosts!r}")
-    try:
-        args.launcher = launcher_for(args.rates.split(","), args.launcher)
-    except ValueError as error:
-        parser.error(str(error))
+    choose_launcher(parser, args, args.rates.split(","))
 
 
 def combinations_of(args: Namespace) -> Iterator[tuple[str, int, str, str]]:

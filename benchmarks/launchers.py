@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -62,6 +63,14 @@ def launcher_for(rates: Collection[str], launcher: str | None) -> str:
             f"got {launcher!r}. Without --launcher, hosts are emulated."
         )
     return launcher
+
+
+def choose_launcher(parser: ArgumentParser, args: Namespace, rates: Collection[str]) -> None:
+    """Let `args.launcher` be the launcher for links of some rates, or end with a message."""
+    try:
+        args.launcher = launcher_for(rates, args.launcher)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def launch_command(launcher: str, *, hosts: int, rate: str) -> list[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from launched_jobs import keep, report_of
-from launchers import launch_command, launcher_for
+from launchers import choose_launcher, launch_command
 from link_change_rank import Schedule
 from matplotlib import pyplot
 from matplotlib.ticker import StrMethodFormatter
@@ -161,10 +161,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error("expected --hosts of at least 2, and --change-at between 0 and --steps")
     if (args.launcher is None) != (args.change is None):
         parser.error("expected a --change for a --launcher: it must know its links")
-    try:
-        args.launcher = launcher_for([args.rate], args.launcher)
-    except ValueError as error:
-        parser.error(str(error))
+    choose_launcher(parser, args, [args.rate])
     if args.change is None:
         args.change = f"{sys.executable} {_EMULATED_HOSTS} --change {args.to}"
     return args

@@ -19,18 +19,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import epoch
 import epoch_model
 import epoch_ways
 import step_models
 import step_ways
 from launched_jobs import report_of
-from launchers import KEEP_MEMORY, UNLIMITED, launch_command, launcher_for
+from launchers import KEEP_MEMORY, UNLIMITED, choose_launcher, launch_command
 from step_rank import COMPUTES
 
 import horovod_sylvie as hvs
 
 _RANK_PROGRAM: Final = Path(__file__).with_name("profiles_rank.py")
-_GRAPH: Final = "synthetic:nodes=20000,degree=15,classes=40,features=128"
 _MODELS: Final = {"step": tuple(step_models.MODELS), "epoch": tuple(epoch_model.MODELS)}
 _WAYS: Final = {"step": step_ways.WAYS, "epoch": epoch_ways.WAYS}
 _DEFAULTS: Final = {"step": ("mlp", step_ways.LAGS), "epoch": ("sage", "one bit pipelined")}
@@ -51,7 +51,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--hosts", type=int, default=2)
     add("--rate", default=UNLIMITED, help="100mbit, 1gbit, unlimited")
     add("--launcher", help="see launchers.py")
-    add("--graph", default=_GRAPH, help="of an epoch: what hvs.partition_graph takes")
+    add("--graph", default=epoch.GRAPH, help="of an epoch: what hvs.partition_graph takes")
     add("--keep-memory", action="store_true", help="as docs/full-graph.md advises")
     add("--timeout", type=float, default=600.0, metavar="S")
     args = parser.parse_args(argv)
@@ -64,10 +64,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     for option in ("steps", "rows", "hosts"):
         if getattr(args, option) < 1:
             parser.error(f"--{option}: expected at least 1, got {getattr(args, option)}")
-    try:
-        args.launcher = launcher_for([args.rate], args.launcher)
-    except ValueError as error:
-        parser.error(str(error))
+    choose_launcher(parser, args, [args.rate])
     return args
 
 
