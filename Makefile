@@ -1,10 +1,11 @@
-# make env | demo | test | soak | lint | format | sanitize | docs | clean | help
+# make env | demo | test | compat | soak | lint | format | sanitize | docs | clean | help
 #
 # Everything runs in .venv, which each target builds first if it is missing or stale. Stamps in
 # .venv say what was finished, so that a step that failed is done again.
 
 PYTHON        ?= python3
 TORCH         ?= torch==2.13.0
+PYG           ?= torch_geometric==2.5.3
 DEMO_COMMAND  ?= .venv/bin/python examples/demo.py
 PYTEST_ARGS   ?=
 SOAK_ARGS     ?=
@@ -24,19 +25,20 @@ ifeq ($(PY_ID),)
 $(error PYTHON=$(PYTHON) does not run. Install Python 3.10 or newer, or name one: make PYTHON=python3.11)
 endif
 
-.PHONY: help env demo test soak lint format sanitize docs clean
+.PHONY: help env demo test compat soak lint format sanitize docs clean
 
 help:
 	@echo "make env       build .venv: torch, this package with its extras, Horovod"
 	@echo "make demo      train on 2 ranks, at one bit and at full precision (about a minute)"
 	@echo "make test      run the tests               (PYTEST_ARGS='-k halo')"
+	@echo "make compat    run the tests that use PyG's modules with the oldest PyG that is accepted"
 	@echo "make soak      train for an hour, ranks late at random (SOAK_ARGS='--minutes 10 --ranks 4')"
 	@echo "make lint      ruff, mypy --strict, clang-format"
 	@echo "make format    let ruff and clang-format rewrite the sources"
 	@echo "make sanitize  fuzz the kernels under sanitizers, for long (SANITIZE_ARGS='--inputs 1000000')"
 	@echo "make docs      build the documentation into build/site, and fail on broken links"
 	@echo "make clean     remove .venv, builds and caches; kept Horovod wheels stay"
-	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  HVS_WHEEL_DIR=(where Horovod's wheels are kept)"
+	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  PYG='$(PYG)' (of compat)  HVS_WHEEL_DIR=(where Horovod's wheels are kept)"
 
 env: .venv/.package-$(TORCH_ID) .venv/.horovod-$(TORCH_ID)
 	@:
@@ -79,6 +81,13 @@ demo: env
 test: env
 	@echo "test: pytest $(PYTEST_ARGS)"
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Beside the environment's own PyG, which stays as it is
+compat: env
+	@echo "compat: $(PYG)"
+	@$(PIP) --no-deps --upgrade --target .venv/pyg '$(PYG)'
+	@PYTHONPATH=.venv/pyg $(BIN)/python -c 'import torch_geometric; print("compat: PyG", torch_geometric.__version__)'
+	@PYTHONPATH=.venv/pyg $(BIN)/python -m pytest $(shell grep -l torch_geometric tests/halo/test_*.py)
 
 soak: env
 	@echo "soak: benchmarks/soak.py $(SOAK_ARGS)"

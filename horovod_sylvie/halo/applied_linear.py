@@ -5,6 +5,9 @@ Shapes: N rows, F columns in, C columns out.
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -32,6 +35,13 @@ class AppliedLinear(Linear):  # type: ignore[misc]  # PyG has no type informatio
             linear: A layer whose class is exactly `Linear`.
         """
         linear.__class__ = AppliedLinear
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AppliedLinear:
+        """Copy as any module is; PyG before 2.7 makes a `Linear`, without its hooks."""
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return new
 
     def apply_weight(self, x: Tensor) -> Tensor:
         """Return `x` times the weight, without the bias.

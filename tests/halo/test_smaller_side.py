@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,6 @@ class SquaredSAGE(SAGEConv):
 KEPT = {
     "GCN that widens": lambda: GCNConv(W, 9),
     "GAT that widens": lambda: GATConv(W, 3, heads=3),
-    "GAT with a residual": widening(GATConv, residual=True),
     "GAT with two weights": lambda: GATConv((W, W), 3),
     "SAGE of equal width": lambda: SAGEConv(W, W),
     "GCN of equal width": lambda: GCNConv(W, W),
@@ -99,6 +99,8 @@ KEPT = {
     "linear layer of a user": with_own_linear,
     "linear layer used twice": with_one_linear_for_both,
 }
+if "residual" in inspect.signature(GATConv).parameters:  # PyG 2.6
+    KEPT["GAT with a residual"] = widening(GATConv, residual=True)
 
 
 def num_bytes(num_columns: int, num_rows: int, size: int) -> int:
@@ -110,7 +112,10 @@ def check_against_whole(
     make: Callable[[], MessagePassing], num_columns: int, folder: Path, size: int = 3
 ) -> None:
     model = OneLayer(make())
-    copies = [copy.deepcopy(model) for _ in range(size)]
+    # Not by copy.deepcopy: PyG before 2.7 copies a linear layer without what users put on it
+    copies = [OneLayer(make()) for _ in range(size)]
+    for other in copies:
+        other.load_state_dict(model.state_dict())
     x = torch.from_numpy(GRAPH.x)
     expected = model(x, torch.from_numpy(GRAPH.message_edges()[0]).long())
     expected.square().sum().backward()
