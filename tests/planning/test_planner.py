@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from horovod_sylvie.planning.lags_rule import lags_densities
@@ -29,8 +30,20 @@ computes = st.sampled_from([COMPUTE, BESIDE])
 DENSITIES = ladder(0.001, 0.05)
 
 
+# A plan that begins slower than three others, and ends first
+_OVERTAKES: Final = [
+    *((100, 0.015625), (404001, 0.015625)),
+    *((100, 0.015625), (160711, 0.0011011638671851608)),
+]
+
+
 @settings(max_examples=40, deadline=None)
 @given(layers=layer_lists, link=links, compute=computes)
+@example(
+    layers=[LayerProfile(f"l{n}", *each, True) for n, each in enumerate(_OVERTAKES)],
+    link=model_of_link(2, 1e7, 0.0, start_s=0.0),
+    compute=COMPUTE,
+)
 def test_plan_of_few_layers_is_as_fast_as_the_best_of_all(
     layers: list[LayerProfile], link: LinkModel, compute: ComputeModel
 ) -> None:
