@@ -197,8 +197,9 @@ def all_finite(rows: Tensor) -> Tensor:
     """
     if rows.numel() == 0:
         return ~_never(rows)
-    # NaN passes through minimum and maximum. Ten times as fast as asking every element.
-    return torch.isfinite(torch.stack(torch.aminmax(rows))).all()
+    # NaN passes through minimum and maximum. Six times as fast as asking every element. Not both at
+    # once, by `aminmax`: torch 2.1 has none for float16.
+    return torch.isfinite(torch.stack([rows.amin(), rows.amax()])).all()
 
 
 def _never(rows: Tensor) -> Tensor:
