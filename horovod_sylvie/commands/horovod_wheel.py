@@ -57,7 +57,9 @@ _SYMPTOMS: Final = (
     ),
     (
         r"Could NOT find CUDA|CUDA_HOME environment variable is not set|cuda_runtime\.h: No such",
-        "The CUDA toolkit was asked for and not found: set HOROVOD_CUDA_HOME.",
+        "The CUDA toolkit was asked for, or torch is built for CUDA and an nvcc is on PATH, and it "
+        "was not found: set CUDA_HOME and HOROVOD_CUDA_HOME to its folder, which holds "
+        "bin/nvcc and include/cuda_runtime.h.",
     ),
     (
         r"this PyTorch installation does not support CUDA",
