@@ -13,9 +13,9 @@ BUDGET: Final = "budget"
 COMMON: Final = "--norm layer --dropout 0.5 --lr 0.005 --eval-every 5"
 GRAPHS: Final = MappingProxyType(
     {
-        "amazon_photo": "--hidden 64 --epochs 80 --lr 0.01 --split 1 --feature-norm l2",
+        "amazon_photo": "--hidden 64 --epochs 160 --lr 0.01 --split 1 --feature-norm l2",
         "coauthor_cs": "--hidden 64 --epochs 30 --lr 0.01 --split 1",
-        "debian_deps": "--hidden 64 --epochs 40 --lr 0.01",
+        "debian_deps": "--hidden 64 --epochs 60 --lr 0.02 --dropout 0.2",
         "cora": "--hidden 64 --epochs 60 --feature-norm l2 --weight-decay 0.0005",
         "citeseer": "--hidden 64 --epochs 60 --feature-norm l2 --weight-decay 0.0005",
     }
