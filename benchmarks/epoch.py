@@ -117,7 +117,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--hidden", type=int, default=Size.hidden, help="units of a hidden layer")
     add("--layers", type=int, default=Size.layers)
     args = parser.parse_args(argv)
-    check_arguments(parser, args, {"models": MODELS, "compute": COMPUTES, "ways": WAYS})
+    check_arguments(parser, args)
     for option in ("hidden", "layers"):
         if getattr(args, option) < 1:
             parser.error(f"--{option}: expected at least 1, got {getattr(args, option)}")

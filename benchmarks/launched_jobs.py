@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -62,7 +62,7 @@ def add_job_arguments(parser: ArgumentParser, *, timeout_s: float) -> None:
 
 
 def add_names(parser: ArgumentParser, option: str, names: Iterable[str], default: str = "") -> None:
-    """Add an option that takes a list of names.
+    """Add an option that takes a list of names, and refuses others.
 
     Args:
         parser: Of the command line.
@@ -71,26 +71,30 @@ def add_names(parser: ArgumentParser, option: str, names: Iterable[str], default
         default: Names, with commas; all of them where there are none.
     """
     names = tuple(names)
-    described = ", ".join(names).replace("%", "%%")  # a help text is a format
-    default = default or ",".join(names)
-    parser.add_argument(option, default=default, metavar="NAME[,NAME...]", help=described)
+    expected = ", ".join(names)
+
+    def known(text: str) -> str:
+        unknown = set(text.split(",")) - set(names)
+        if unknown:
+            raise ArgumentTypeError(f"expected some of {expected}, got {unknown.pop()!r}")
+        return text
+
+    parser.add_argument(
+        option,
+        type=known,
+        default=default or ",".join(names),
+        metavar="NAME[,NAME...]",
+        help=expected.replace("%", "%%"),  # a help text is a format
+    )
 
 
-def check_arguments(
-    parser: ArgumentParser, args: Namespace, known: Mapping[str, Iterable[str]]
-) -> None:
-    """End with a message where an argument is out of its range; choose a launcher if none is named.
+def check_arguments(parser: ArgumentParser, args: Namespace) -> None:
+    """End with a message where hosts or rates cannot be; choose a launcher if none is named.
 
     Args:
         parser: That read the arguments.
         args: Which.
-        known: The values that an option's list may hold, by its name.
     """
-    for option, values in known.items():
-        unknown = set(getattr(args, option).split(",")) - set(values)
-        if unknown:
-            expected = ", ".join(values)
-            parser.error(f"--{option}: expected some of {expected}, got {unknown.pop()!r}")
     if not all(each.isdigit() and int(each) > 1 for each in args.hosts.split(",")):
         parser.error(f"--hosts: expected numbers from 2, with commas, got {args.hosts!r}")
     choose_launcher(parser, args, args.rates.split(","))

@@ -93,7 +93,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add_names(parser, "--compute", COMPUTES)
     add_names(parser, "--ways", WAYS)
     args = parser.parse_args(argv)
-    check_arguments(parser, args, {"models": MODELS, "compute": COMPUTES, "ways": WAYS})
+    check_arguments(parser, args)
     return args
 
 

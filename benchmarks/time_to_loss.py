@@ -168,7 +168,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--max-steps", type=int, default=Training.max_steps, metavar="N", help="of each way")
     add("--picture", type=Path, help="draw the losses over time to this file")
     args = parser.parse_args(argv)
-    check_arguments(parser, args, {"ways": TRAINING_WAYS})
+    check_arguments(parser, args)
     if args.loss <= 0 or args.max_steps < 1:
         parser.error("expected --loss above 0 and --max-steps of at least 1")
     return args

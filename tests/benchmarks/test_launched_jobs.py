@@ -18,6 +18,7 @@ pytest.importorskip("tqdm", reason="needs the extra [examples]")
 
 from launched_jobs import (
     add_arguments,
+    add_names,
     check_arguments,
     end,
     measure,
@@ -34,9 +35,9 @@ class Job:
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_arguments(parser, num_rounds=3, turn_s=2.0)
-    parser.add_argument("--models", default="mlp")
+    add_names(parser, "--models", ("mlp", "lstm"), "mlp")
     args = parser.parse_args(["--json", "out.json", *arguments])
-    check_arguments(parser, args, {"models": ("mlp", "lstm")})
+    check_arguments(parser, args)
     return args
 
 
