@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,8 @@ def test_key_names_everything_that_a_job_is() -> None:
         ("--hidden -3", "--hidden: expected at least 1, got -3"),
     ],
 )
-def test_wrong_argument_is_named(
-    options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parse_arguments(["--json", "out.json", *options.split()])
-    error = " ".join(capsys.readouterr().err.split())
+def test_wrong_argument_is_named(options: str, message: str, refusal: Callable[..., str]) -> None:
+    error = refusal(parse_arguments, ["--json", "out.json", *options.split()])
     assert re.search(message, error), error
 
 

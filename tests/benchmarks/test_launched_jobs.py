@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,12 +142,8 @@ def test_failed_job_is_named_and_the_others_run(
         ("--rates 1gbit --launcher lab", "rate 1gbit: expected a --launcher with"),
     ],
 )
-def test_wrong_argument_is_named(
-    options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parsed(*options.split())
-    error = " ".join(capsys.readouterr().err.split())
+def test_wrong_argument_is_named(options: str, message: str, refusal: Callable[..., str]) -> None:
+    error = refusal(lambda words: parsed(*words), options.split())
     assert re.search(message, error), error
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,6 @@ def test_picture_is_drawn_of_a_run_without_plans(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_named(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, refusal: Callable[..., str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        parse_arguments(["--json", "x.json", "--change", "true", *words])
-    assert said in capsys.readouterr().err
+    assert said in refusal(parse_arguments, ["--json", "x.json", "--change", "true", *words])
